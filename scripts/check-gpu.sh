@@ -11,7 +11,7 @@
 #              with several sequences at once, by that step and by separate operations
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; batch-invariant, the same bits in any
 #              batch, with and without drafts; answers in a form, whose masks come
-#              with the plan or while the device computes
+#              with the plan or while the device computes; caches of windows, and full ones, the same bits
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
 #              blocks, memcheck and synccheck on the persistent step of a fixture (under racecheck its blocks, which wait for
@@ -282,6 +282,7 @@ if wants tokens; then
     for n in $ranks; do
         launch "$n"
         run "masks on $n" 200 "${mpi[@]}" "$build/tests/spmd/test_masks" "$device"
+        run "windows on $n" 200 "${mpi[@]}" "$build/tests/spmd/test_windows" "$device"
         run "batches on $n" 300 "${mpi[@]}" "$build/tests/spmd/test_batch" "$device"
         [ "$device" = cpu ] || run "invariant drafts on $n" 300 "${mpi[@]}" "$build/tests/spmd/test_drafts" invariant
     done

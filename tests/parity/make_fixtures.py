@@ -21,7 +21,9 @@ A case is accepted only if (else the next seed is tried, or the case fails)
   - transformers' own run in the file's 16-bit type is well inside the tolerance of the test (OWN16).
 Cases with `others` have heads and sizes that the GPU backend's persistent step supports, and two more tensors in
 expected.safetensors: others I32 [k, p+31], further sequences of random tokens, and others_logits F32 [k (p+31), V], their
-logits, row by row as above: several sequences that share nothing can be decoded together.
+logits, row by row as above: several sequences that share nothing can be decoded together. No token of these has a near-tie,
+either. Mixtures need a large hidden size for that step. To keep their files small when compressed, `coarse` rounds matrices
+to few different values. Random routers would have near-ties among that many tokens, so routers are fitted (fit_routers).
 Needs torch, transformers 5.x, safetensors. Seeds are fixed: a rerun gives the same weights and tokens.
 """
 import argparse, copy, json, re, shutil, sys, tarfile, time, traceback, warnings, zlib
@@ -36,6 +38,7 @@ NEW = 32       # generated tokens
 KINDS = 8      # least number of different tokens generated
 GAP = {"f32": 1e-2, "f16": 5e-2, "bf16": 6e-2}  # least distance between the best two logits at a generated position
 ROUTER = {"f32": 2e-3, "f16": 2e-2, "bf16": 3e-2}  # least distance in the router's logits
+FITTED = 0.2   # the same for routers that are fitted
 SENS = 1e-2    # least effect that a tensor or a config key must have on some logit
 SENS_ACT = 3e-3  # the same for the activation: the two gelus differ by at most 5e-4
 OWN16 = 1.2e-2   # largest relative error of transformers' own 16-bit run (the test allows 2e-2)
@@ -63,7 +66,7 @@ def case(name, family, prompt, cfg, dtype="f32", **opt):
     scaling); noprefix = names without the base model prefix; buffers = add mask buffers as in old files;
     rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; others = number of further sequences; top_original = the original
     length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as in transformers 5's
-    memory; head = also write the tied head; loud = gain of gpt-oss' experts,
+    memory; coarse = few different values in matrices, and fitted routers; head = also write the tied head; loud = gain of gpt-oss' experts,
     so that they clamp; sharp = gain of the final norm;
     wrap = (model_type, prefix): also written as the language model of a multimodal folder;
     alt = config changes that must change the logits; cachediff = the cached run computes another function."""
@@ -357,6 +360,28 @@ case("gptj-heads64-f16", "gptj", 23, dict(WIDE, rotary_dim=32), "f16", others=3)
 case("neox-heads64-bf16", "gpt_neox", 20, dict(WIDE, act="gelu", **part(0.25)), "bf16", others=3)
 case("opt-heads64-bf16", "opt", 24, WIDE, "bf16", others=3)
 case("gpt2-heads64-f16", "gpt2", 17, WIDE, "f16", others=3)
+FEW = dict(V=67, H=64, A=4, F=128, D=64)
+case("phi3-heads64-window-bf16", "phi3", 19, dict(FEW, K=2, sliding_window=13), "bf16", others=3)
+case("ministral-heads64-types-bf16", "ministral", 21, dict(FEW, K=1, sliding_window=11, layer_types=TYPES[:2]), "bf16", others=3)
+case("starcoder2-heads64-window-bf16", "starcoder2", 18, dict(WIDE, V=67, K=1, sliding_window=9), "bf16", others=3)
+case("gemma3-heads256-bf16", "gemma3_text", 22, dict(GEMMA, V=67, H=64, A=2, K=1, D=256, F=128, sliding_window=11, layer_types=TYPES[:2],
+     query_pre_attn_scalar=256, **rotations()), "bf16", others=3)
+case("glm4-heads128-f16", "glm4", 18, dict(V=67, H=64, A=2, K=1, D=128, F=128, **part(0.5)), "f16", others=3)
+
+# Mixtures have two rows of the hidden size for each of an H200's 132 multiprocessors, and 64 columns of an expert for each
+# rank: all run on one rank, those with 128 columns on two.
+MANY, FITS = dict(V=67, H=320, A=2, K=1, D=64, F=64), dict(coarse=True, others=3, gap=0.08)
+case("qwen3moe-heads64-bf16", "qwen3_moe", 19, dict(MANY, L=1, **experts(3, 2, 128, norm_topk_prob=True)), "bf16", **FITS)
+case("mixtral-heads128-f16", "mixtral", 16, dict(MANY, D=128, L=1, num_local_experts=3, num_experts_per_tok=2, sliding_window=None),
+     "f16", **FITS)
+case("qwen2moe-heads64-bf16", "qwen2_moe", 18, dict(MANY, L=1, shared_expert_intermediate_size=64, **experts(4, 2, 64)), "bf16", **FITS)
+case("gptoss-heads64-bf16", "gpt_oss", 21, dict(MANY, sliding_window=11, num_local_experts=3, num_experts_per_tok=2, **rope("yarn", 1000.0, **OSS)),
+     "bf16", **FITS)
+case("glm4moe-heads64-bf16", "glm4_moe", 17, dict(MANY, hidden_act="silu", n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=64,
+     routed_scaling_factor=1.5, use_qk_norm=True), "bf16", **FITS)
+case("deepseek2-heads192-bf16", "deepseek_v2", 18, dict(V=67, H=320, A=2, F=64, L=1, hidden_act="silu", q_lora_rank=None, kv_lora_rank=512,
+     qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, n_routed_experts=3, num_experts_per_tok=2,
+     moe_intermediate_size=64, n_shared_experts=1, routed_scaling_factor=1.5), "bf16", **FITS)
 
 # ------------------------------------------------------------------------------------------- building
 def new_model(family, cfg):  # transformers changes rope dictionaries in place: never share them
@@ -365,7 +390,29 @@ def new_model(family, cfg):  # transformers changes rope dictionaries in place: 
 
 EXPERTS = dict(experts_implementation="eager")  # its grouped products require rows that are multiples of 16 bytes
 
-def randomise(model, seed, dtype, sharp, loud=1.0):
+def random_sequences(vocab, n, length, seed):
+    return torch.randint(0, vocab, (n, length), generator=torch.Generator().manual_seed(seed))
+
+def routers_of(model):
+    return [m for m in model.modules() if hasattr(m, "top_k") and hasattr(m, "weight")]
+
+@torch.no_grad()
+def fit_routers(model, seed, dtype):
+    """Gives every token experts of its own, whose logits are far from the others': each router is the linear map from its
+    inputs in random text, by least squares, to random logits about 1 for a token's experts and about -1 for the others."""
+    gen = torch.Generator().manual_seed(seed)
+    text = random_sequences(model.config.vocab_size, 32, 48, seed)
+    for router in routers_of(model):
+        seen, n = [], router.weight.shape[0]
+        hook = router.register_forward_pre_hook(lambda module, args: seen.append(args[0].reshape(-1, args[0].shape[-1])))
+        model(input_ids=text, use_cache=False)
+        hook.remove()
+        wish = torch.randn(model.config.vocab_size, n, generator=gen)
+        chosen = torch.zeros_like(wish).scatter(1, wish.topk(router.top_k).indices, 1.0)
+        wish = wish * 0.2 + 2 * chosen - 1 - (0 if getattr(router, "bias", None) is None else router.bias)
+        router.weight.copy_(torch.linalg.lstsq(seen[0], wish[text.reshape(-1)]).solution.T.to(dtype).float())
+
+def randomise(model, seed, dtype, sharp, loud=1.0, coarse=False):
     """Gives every parameter significant values: no zero bias, no norm of ones; then rounds to the file's dtype.
     A tied model gets random signs in its final norm, or it would mostly repeat the token just read."""
     gen, tied = torch.Generator().manual_seed(seed), model.config.tie_word_embeddings
@@ -375,6 +422,8 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
             last = re.fullmatch(r"\w+\.(ln_f|norm|final_layer_norm|decoder\.final_layer_norm)", path)
             for leaf, p in mod.named_parameters(recurse=False):
                 x = torch.randn(p.shape, generator=gen)
+                if coarse and p.dim() > 1:
+                    x = (x * 2).round() / 2
                 if p.dim() == 1:  # norm weights around 1, biases around 0
                     x = (x * 0.3 + (leaf == "weight")) * (sharp if last else 1.0)
                     if last and tied and leaf == "weight":
@@ -382,7 +431,7 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
                     if type(mod).__name__.startswith("Gemma"):  # stored minus one
                         x = x - 1
                 elif isinstance(mod, torch.nn.Embedding):
-                    x = x * 0.5
+                    x = x * (1.0 if coarse else 0.5)
                 elif mod is model.get_output_embeddings():
                     x = x * (2.5 / p.shape[1] ** 0.5)
                 else:
@@ -390,8 +439,10 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
                 p.copy_((x * (loud if leaf == "gate_up_proj" else 1.0)).to(dtype).float())
             for leaf, p in mod.named_buffers(recurse=False):
                 if leaf == "e_score_correction_bias":
-                    p.copy_((torch.randn(p.shape, generator=gen) * 0.3).to(dtype).float())
+                    p.copy_((torch.randn(p.shape, generator=gen) * (0.1 if coarse else 0.3)).to(dtype).float())
         model.tie_weights()
+    if coarse:
+        fit_routers(model, seed, dtype)
     return model
 
 @torch.no_grad()
@@ -433,7 +484,7 @@ def router_margin(model, sequence):
         logits = logits.sort(-1, descending=True).values
         if router.top_k < logits.shape[-1]:
             margins.append(float((logits[:, router.top_k - 1] - logits[:, router.top_k]).min()))
-    hooks = [m.register_forward_pre_hook(look) for m in model.modules() if hasattr(m, "top_k") and hasattr(m, "weight")]
+    hooks = [m.register_forward_pre_hook(look) for m in routers_of(model)]
     model(input_ids=sequence[None], use_cache=False)
     for hook in hooks:
         hook.remove()
@@ -534,15 +585,16 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     return worst
 
 def build(name, family, plen, cfg, dtype, opt, out):
-    V, folder = cfg["vocab_size"], out / name
+    V, folder, least = cfg["vocab_size"], out / name, FITTED if opt.get("coarse") else ROUTER[dtype]
     for attempt in range(400):  # finds a seed whose greedy path is clear and not repetitive
         seed = zlib.crc32(f"{name}:{attempt}".encode())
-        model = randomise(new_model(family, cfg), seed, DTYPES[dtype], opt.get("sharp", 1.0), opt.get("loud", 1.0))
+        model = randomise(new_model(family, cfg), seed, DTYPES[dtype], opt.get("sharp", 1.0), opt.get("loud", 1.0), opt.get("coarse"))
         prompt = torch.randint(0, V, (plen,), generator=torch.Generator().manual_seed(seed + 1))
         prompt[1], prompt[2] = V - 1, 0  # both ends of a vocabulary split over ranks
         tokens, logits = run(model, prompt)
         clear = min_gap(logits) >= opt.get("gap", GAP[dtype]) and len(set(tokens.tolist())) >= KINDS
-        if clear and router_margin(model, torch.cat([prompt, tokens[:-1]])) >= ROUTER[dtype]:
+        others = random_sequences(V, opt.get("others", 0), plen + NEW - 1, seed + 2)
+        if clear and all(router_margin(model, seq) >= least for seq in [torch.cat([prompt, tokens[:-1]]), *others]):
             break
     else:
         raise RuntimeError("no seed with clear greedy tokens")
@@ -580,7 +632,6 @@ def build(name, family, plen, cfg, dtype, opt, out):
 
     answer = {"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": truth.contiguous()}
     if opt.get("others"):
-        others = torch.randint(0, V, (opt["others"], plen + NEW - 1), generator=torch.Generator().manual_seed(seed + 2))
         answer["others"] = others.to(torch.int32)
         answer["others_logits"] = torch.cat([run(load(folder), seq[:plen], seq[plen:].tolist() + [0])[1] for seq in others])
     save_file(answer, folder / "expected.safetensors")

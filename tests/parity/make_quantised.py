@@ -4,7 +4,7 @@
     python3 tests/parity/make_quantised.py [--out DIR] [--only REGEX]
 
 The writers quantise random weights and insert extreme codes (-0, subnormals, the largest, zeros 0 and 15); they use
-only numpy and the layouts. others: as there, for the fixtures that the persistent step supports. The readers start
+only numpy and the layouts. others, coarse: as there, for the fixtures that the persistent step supports. The readers start
 from the file's bytes, with formulas of their own, and compute the weights in float32; transformers runs on those,
 without any quantization_config. They are cross-checked if a library can read them without its own kernels: torch's
 float8_e4m3fn, transformers' MXFP4. Sizes are odd: blocks are ragged, and ranks cut groups.
@@ -334,6 +334,8 @@ case("q-w4-asym-g64-f16", "llama", 21, BIG, compressed("pack-quantized", dict(W4
 case("q-w4-g128-bf16", "qwen3", 18, BIG, dict(GPTQ, group_size=128), write_gptq, read_gptq, "bf16", bits=4, group=128, sym=True, v2=False)
 case("q-gptq-order-f16", "llama", 17, BIG, dict(ORDER, group_size=64), write_gptq, read_gptq, "f16", bits=4, group=64, sym=True, v2=False,
      reordered=True)
+case("q-mxfp4-heads64-bf16", "gpt_oss", 18, dict(OSS, V=67, H=320, A=2, K=1, D=64, F=64, sliding_window=11, num_local_experts=3), MX, write_mxfp4, read_mxfp4, "bf16",
+     experts=True, coarse=True, others=3)
 case("q-mxfp4-bf16", "gpt_oss", 16, dict(OSS, A=4, D=64, F=64, L=1), MX, write_mxfp4, read_mxfp4, "bf16", experts=True)
 
 MATRIX = r"\.((q|k|v|o|q_a|q_b|kv_b|gate|up|down|w1|w2|w3)(_proj)?|kv_a_proj_with_mqa)\.weight$"
@@ -373,10 +375,10 @@ def dequantise(folder, names, read, o):
     return out
 
 def build(name, family, plen, cfg, config, write, read, dtype, o, out):
-    V, folder = cfg["vocab_size"], out / name
+    V, folder, least = cfg["vocab_size"], out / name, plain.FITTED if o.get("coarse") else plain.ROUTER[dtype]
     for attempt in range(400):
         seed = zlib.crc32(f"{name}:{attempt}".encode())
-        model = plain.randomise(plain.new_model(family, cfg), seed, plain.DTYPES[dtype], 1.0, 1.0)
+        model = plain.randomise(plain.new_model(family, cfg), seed, plain.DTYPES[dtype], 1.0, 1.0, o.get("coarse"))
         plain.write_folder(model, folder, family, dtype, {})
         names = list(load_numpy(folder / "model.safetensors")) if dtype != "bf16" else list(load_file(folder / "model.safetensors"))
         quantise(folder, config, write, o, np.random.default_rng(seed))
@@ -394,14 +396,13 @@ def build(name, family, plen, cfg, config, write, read, dtype, o, out):
         prompt[1], prompt[2] = V - 1, 0
         tokens, logits = plain.run(reference, prompt)
         clear = plain.min_gap(logits) >= plain.GAP[dtype] and len(set(tokens.tolist())) >= plain.KINDS
-        if clear and plain.router_margin(reference, torch.cat([prompt, tokens[:-1]])) >= plain.ROUTER[dtype]:
+        others = plain.random_sequences(V, o.get("others", 0), plen + plain.NEW - 1, seed + 2)
+        if clear and all(plain.router_margin(reference, seq) >= least for seq in [torch.cat([prompt, tokens[:-1]]), *others]):
             break
     else:
         raise RuntimeError("no seed with clear greedy tokens")
     answer = {"prompt": prompt.to(torch.int32), "tokens": tokens.to(torch.int32), "logits": logits.contiguous()}
     if o.get("others"):
-        n = plen + plain.NEW - 1
-        others = torch.randint(0, V, (o["others"], n), generator=torch.Generator().manual_seed(seed + 2))
         answer["others"] = others.to(torch.int32)
         answer["others_logits"] = torch.cat([plain.run(reference, seq[:plen], seq[plen:].tolist() + [0])[1] for seq in others])
     save_file(answer, folder / "expected.safetensors")

@@ -1,7 +1,7 @@
 /* tests/spmd/test_windows.c - layers with a window keep only the window in the cache, and nothing else changes: the
  * real scheduler and engine get the same tokens and the same bits of logits from contexts of many windows as when all
  * layers keep everything; with chunks longer than the window, the prefix cache, too few blocks, drafts, a draft model,
- * and FP8 keys. */
+ * and FP8 keys. argv: "cuda" for GPUs, batch-invariant. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -21,12 +21,13 @@
 #define FAR        700 /* tokens: 100 windows of the smallest size */
 
 static struct tokenizer *tokenizer;
+static bool on_device;
 static uint64_t n_preempted; /* in all runs with few blocks */
 
 struct outcome {
     int n;
     int32_t token[MAX_TOKENS];
-    uint64_t logits; /* digest of every row of logits that was sampled from */
+    uint64_t logits; /* digest of every row of logits that was sampled from (on the host), and of log-probabilities */
 };
 
 struct run {
@@ -96,7 +97,9 @@ static int accept(void *context, const struct step_result *result, struct err *e
     const float *logits = result->logits;
     for (int i = 0; i < f->n && f->n == f->n_rows; i++) {
         struct outcome *o = &r->outcome[f->request[i]->index];
-        o->logits = digest(o->logits, logits + (size_t)i * (size_t)r->vocab, (size_t)r->vocab * sizeof *logits);
+        if (!on_device) /* whose memory the host cannot read */
+            o->logits = digest(o->logits, logits + (size_t)i * (size_t)r->vocab, (size_t)r->vocab * sizeof *logits);
+        o->logits = digest(o->logits, &result->sampled[i].logprob, sizeof result->sampled[i].logprob);
     }
     return scheduler_accept(&r->scheduler, result, 0, e);
 }
@@ -126,7 +129,9 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
                                               .draft_len = s->draft_model ? MAX_LEN : 0},
                                    .kv_bytes = -1,
                                    .threads = 1,
-                                   .progress = PROGRESS_NEVER};
+                                   .progress = PROGRESS_NEVER,
+                                   .device = on_device ? DEVICE_CUDA : DEVICE_CPU,
+                                   .batch_invariant = on_device};
     (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
@@ -137,7 +142,7 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
     for (int k = 0; k < w->n_ranks && s->kv_blocks > 0 && w->rank == 0; k++) { /* of the rank with the most heads */
         struct shard shard;
         shard_make(&shard, &m, k, w->n_ranks);
-        int64_t block = (int64_t)network_kv_block_bytes(&m, &shard, 0, KV_MAIN, DTYPE_F32);
+        int64_t block = (int64_t)network_kv_block_bytes(&m, &shard, 0, KV_MAIN, on_device ? m.dtype : DTYPE_F32);
         setup.kv_bytes = s->kv_blocks * block > setup.kv_bytes ? s->kv_blocks * block : setup.kv_bytes;
     }
     instance_open_drafted(i, d, w, &m, &c, &setup, &e);
@@ -256,6 +261,7 @@ int main(int argc, char **argv)
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
+    on_device = argc > 1 && strcmp(argv[1], "cuda") == 0;
     tokenizer = letters_open();
     if (tokenizer == NULL)
         return 98;
