@@ -204,7 +204,7 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
 }
 
 /* Prefetches the maps of a product's first and last tile, and of the keys and values before it. */
-template <bool WIDE, chain_form FORM, bool KEYS>
+template <bool WIDE, chain_form FORM, bool KEYS = false>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
     int k = chain_index(a, product);
