@@ -106,23 +106,6 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     p->args.maps = p->maps;
 }
 
-/* The tensor maps of keys and values, in boxes of a block and KV head, for models whose keys come through the ring: so
- * far those of bf16 on one rank whose layers are not parallel. How many blocks there are is not known here. */
-static void open_key_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
-{
-    const int width = m->layer[0].heads.head_dim;
-    if (p->form != FORM_NONE || p->outputs || m->mixture || p->coded_keys || width > KEY_HEAD)
-        return;
-    if (q->act != DTYPE_BF16 || m->n_ranks > 1 || m->parallel)
-        return;
-    p->key_maps = upload_maps(q, (size_t)m->n_layers * 2, [&](CUtensorMap *to, auto encode) {
-        for (int l = 0; l < m->n_layers; l++)
-            for (void *cache : {m->layer[l].k_cache, m->layer[l].v_cache})
-                make_map(q, to++, encode, {cache, q->act, INT_MAX, width, 0}, KV_BLOCK_TOKENS, width / STEP_COLUMNS);
-    });
-    p->args.key_maps = p->key_maps;
-}
-
 /* The addresses of each product's row scales. */
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
@@ -236,9 +219,9 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.groups,   &l.sums,     &l.input,   &l.partial, &l.stats,  &l.bias,   &l.scales,
-                           &l.residual, &l.kept,     &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.attend,
-                           &l.keys,     &l.barriers, &l.hold,    &l.stream,  &l.bytes};
+    int *const offset[] = {&l.groups, &l.sums,     &l.input,    &l.partial, &l.stats,  &l.bias,
+                           &l.scales, &l.residual, &l.kept,     &l.cos_sin, &l.layers, &l.tokens,
+                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.stream, &l.bytes};
     const int size[] = {slots * group_bytes(p->form, a->group_maps != nullptr, a->group_zeros),
                         p->form == FORM_INT8 || p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
                         input,
@@ -253,7 +236,6 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
-                        (int)sizeof(struct key_requests) + a->n_layers * (int)sizeof(struct key_span),
                         2 * slots * 8,
                         (int)sizeof(int),
                         p->outputs ? n_tokens * a->hidden * 2 : 0};
@@ -381,7 +363,6 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
-    open_key_maps(q, p, m);
     open_words(q, p, m, sums);
     open_steps(q, p);
     if (!m->mixture && !p->outputs)
@@ -399,7 +380,6 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
     cuda_free(q, p->group_maps);
-    cuda_free(q, p->key_maps);
     cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
     cuda_free(q, p->sums);

@@ -21,7 +21,6 @@ struct persistent {
     unsigned char *wide_memory;
     uint32_t *step;
     struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
-    CUtensorMap *key_maps;       /* see chain_args */
 };
 
 /* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel supports. */

@@ -6,7 +6,6 @@
 #include "kernels/cuda/tensor_map.cuh"
 
 #include <algorithm>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
