@@ -272,10 +272,10 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
-    const struct code_kernels *const all[] = {
-        &code_kernels_full,         &code_kernels_e4m3,     &code_kernels_e4m3_full, &code_kernels_int8,
-        &code_kernels_int8_full,    &code_kernels_int4,     &code_kernels_int4_full, &code_kernels_outputs,
-        &code_kernels_outputs_full, &code_kernels_e4m3_one, &code_kernels_int4_one};
+    const struct code_kernels *const all[] = {&code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
+                                              &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
+                                              &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_e4m3_one,
+                                              &code_kernels_int4_one};
     for (const struct code_kernels *kernels : all)
         kernels->patience(q, for_others, for_own);
 }
@@ -291,7 +291,7 @@ static const struct code_kernels *find_kernels_of_one(const struct persistent *p
 /* NULL: the plain ones of 16-bit weights, which this file has. */
 static const struct code_kernels *find_code_kernels(enum chain_form form, bool full, bool outputs)
 {
-    return outputs             ? full ? &code_kernels_outputs_full : &code_kernels_outputs
+    return outputs             ? &code_kernels_outputs
            : form == FORM_E4M3 ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
            : form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
            : form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4

@@ -44,8 +44,8 @@ struct code_kernels {
     void (*run)(struct queue *q, int slots, const struct chain_args *a);
 };
 extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
-    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_outputs_full,
-    code_kernels_e4m3_one, code_kernels_int4_one;
+    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_e4m3_one,
+    code_kernels_int4_one;
 
 /* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
  * end. */

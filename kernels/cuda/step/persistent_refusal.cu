@@ -96,11 +96,14 @@ static const char *refuse_outputs(const struct decode_model *m)
     if (m->mixture || m->parallel || find_codes(m) != nullptr)
         return "norms of outputs, weights that are differences from 1, a factor of the embedding or two rotations, "
                "beside experts, parallel layers or quantised weights";
+    if (m->several || m->layer[0].heads.kv_scales != nullptr)
+        return "norms of outputs, weights that are differences from 1, a factor of the embedding or two rotations, "
+               "beside several tokens of a sequence or keys and values in FP8";
     if (m->norm != NORM_RMS && m->norm != NORM_RMS_OFFSET)
         return "norms of outputs, a factor of the embedding or two rotations, beside LayerNorm";
     if (windowed != nullptr && (windowed->dims != all->dims || windowed->layout != all->layout))
         return "rotations of different sizes";
-    return decode_taps_of(m)->n > 0 ? "a head that drafts beside norms of outputs" : nullptr;
+    return nullptr;
 }
 
 static bool is_too_old(struct queue *q)
