@@ -10,15 +10,15 @@ extern "C" {
 #endif
 
 #ifdef LOCKSTEP_CUDA
-void cuda_run_alone(struct queue *q);
+void cuda_mark_alone(struct queue *q);
 #endif
 
 /* Before the first operation. */
-static inline void run_alone(const struct ops *ops, struct queue *q)
+static inline void mark_alone(const struct ops *ops, struct queue *q)
 {
 #ifdef LOCKSTEP_CUDA
     if (!ops->shares_host_memory)
-        cuda_run_alone(q);
+        cuda_mark_alone(q);
 #endif
     (void)ops, (void)q;
 }

@@ -127,7 +127,7 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
         make_batch_invariant(i->ops, &i->q);
     world_split(w, setup->replica_size, &i->world);
     if (i->world.n_ranks == 1)
-        run_alone(i->ops, &i->q);
+        mark_alone(i->ops, &i->q);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);

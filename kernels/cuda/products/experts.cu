@@ -286,7 +286,7 @@ PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q)
     return experts_of(q)->encode;
 }
 
-extern "C" void cuda_run_alone(struct queue *q)
+extern "C" void cuda_mark_alone(struct queue *q)
 {
     experts_of(q)->alone = true;
 }
