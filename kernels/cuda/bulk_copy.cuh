@@ -113,6 +113,14 @@ __device__ static inline void copies_see_writes(void)
 #endif
 }
 
+/* A fence between this thread's writes to shared memory and later copies there, which other threads request. */
+__device__ static inline void shared_before_copies(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 /* Copies `bytes` contiguous bytes; the number and both addresses are multiples of 16. */
 __device__ static inline void bulk_copy(uint32_t into, const void *from, uint32_t bytes, uint32_t barrier)
 {

@@ -106,6 +106,28 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     p->args.maps = p->maps;
 }
 
+/* Do the kernels of this model get keys and values through the ring? Quantised weights have such kernels of one token
+ * only. */
+static bool takes_keys(const struct persistent *p, const struct decode_model *m)
+{
+    return !p->outputs && !p->coded_keys && !m->mixture && p->form != FORM_INT8 &&
+           m->layer[0].heads.head_dim <= KEY_HEAD;
+}
+
+/* The tensor maps of keys and values, in boxes of a block and KV head. How many blocks there are is not known here. */
+static void open_key_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    const int width = m->layer[0].heads.head_dim;
+    if (!p->keys)
+        return;
+    p->key_maps = upload_maps(q, (size_t)m->n_layers * 2, [&](CUtensorMap *to, auto encode) {
+        for (int l = 0; l < m->n_layers; l++)
+            for (void *cache : {m->layer[l].k_cache, m->layer[l].v_cache})
+                make_map(q, to++, encode, {cache, q->act, INT_MAX, width, 0}, KV_BLOCK_TOKENS, width / STEP_COLUMNS);
+    });
+    p->args.key_maps = p->key_maps;
+}
+
 /* The addresses of each product's row scales. */
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
@@ -219,9 +241,9 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.groups, &l.sums,     &l.input,    &l.partial, &l.stats,  &l.bias,
-                           &l.scales, &l.residual, &l.kept,     &l.cos_sin, &l.layers, &l.tokens,
-                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.stream, &l.bytes};
+    int *const offset[] = {&l.groups,   &l.sums,     &l.input,   &l.partial, &l.stats,  &l.bias,   &l.scales,
+                           &l.residual, &l.kept,     &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.attend,
+                           &l.keys,     &l.barriers, &l.hold,    &l.stream,  &l.bytes};
     const int size[] = {slots * group_bytes(p->form, a->group_maps != nullptr, a->group_zeros),
                         p->form == FORM_INT8 || p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
                         input,
@@ -236,6 +258,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
+                        p->keys ? (int)sizeof(struct key_requests) + a->n_layers * (int)sizeof(struct key_span) : 0,
                         2 * slots * 8,
                         (int)sizeof(int),
                         p->outputs ? n_tokens * a->hidden * 2 : 0};
@@ -275,7 +298,7 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
     const struct code_kernels *const all[] = {&code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
                                               &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
                                               &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_e4m3_one,
-                                              &code_kernels_int4_one};
+                                              &code_kernels_int4_one,  &code_kernels_keys};
     for (const struct code_kernels *kernels : all)
         kernels->patience(q, for_others, for_own);
 }
@@ -289,14 +312,15 @@ static const struct code_kernels *find_kernels_of_one(const struct persistent *p
 }
 
 /* NULL: the plain ones of 16-bit weights, which this file has. */
-static const struct code_kernels *find_code_kernels(enum chain_form form, bool full, bool outputs)
+static const struct code_kernels *find_code_kernels(const struct persistent *p, bool full)
 {
-    return outputs             ? &code_kernels_outputs
-           : form == FORM_E4M3 ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
-           : form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
-           : form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
-           : full              ? &code_kernels_full
-                               : nullptr;
+    return p->outputs             ? &code_kernels_outputs
+           : p->form == FORM_E4M3 ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
+           : p->form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
+           : p->form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
+           : full                 ? &code_kernels_full
+           : p->keys              ? &code_kernels_keys
+                                  : nullptr;
 }
 
 /* Kernels of a single token are opened beside those of several. */
@@ -305,7 +329,7 @@ static void open_kernels(struct queue *q, const struct persistent *p)
     if (find_kernels_of_one(p) != nullptr)
         find_kernels_of_one(p)->open(q, p->max_shared);
     for (bool full : {false, p->full}) {
-        const struct code_kernels *kernels = find_code_kernels(p->form, full, p->outputs);
+        const struct code_kernels *kernels = find_code_kernels(p, full);
         if (kernels != nullptr)
             kernels->open(q, p->max_shared);
         else
@@ -355,6 +379,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     p->coded_keys = h->kv_scales != nullptr;
     p->full = m->several || p->coded_keys;
     p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
+    p->keys = takes_keys(p, m);
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
@@ -363,6 +388,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
+    open_key_maps(q, p, m);
     open_words(q, p, m, sums);
     open_steps(q, p);
     if (!m->mixture && !p->outputs)
@@ -380,6 +406,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
     cuda_free(q, p->group_maps);
+    cuda_free(q, p->key_maps);
     cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
     cuda_free(q, p->sums);
@@ -433,7 +460,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         wide_run(q, p, &a);
         return;
     }
-    const struct code_kernels *kernels = find_code_kernels(p->form, needs_full(p, batch), p->outputs);
+    const struct code_kernels *kernels = find_code_kernels(p, needs_full(p, batch));
     if (batch->n_tokens == 1 && find_kernels_of_one(p) != nullptr)
         kernels = find_kernels_of_one(p);
     with_type(q->act, [&](auto t) {

@@ -7,7 +7,7 @@
 #define STEP_PERSISTENT_ATTENTION_CUH
 
 #include "kernels/cuda/attention/attention_tile.cuh"
-#include "kernels/cuda/step/persistent_attention_sums.cuh"
+#include "kernels/cuda/step/persistent_attention_keys.cuh"
 
 /* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The
  * rotated size is a multiple of 8 elements, so that the pairs' other four elements are neighbours, too. */
@@ -147,9 +147,16 @@ __device__ static inline float attend_scale(const chain_args &a, const chain_lay
     return CODES ? layer.kv_scales[which * a.n_kv_heads + kv] : 1.0f;
 }
 
-/* Stores the key (which: 0) or the value (1) of token t at pos to the cache, if it has a block. x: as
- * attend_vector's */
-template <typename T, int HD, bool CODES>
+/* Four elements as numbers of T. */
+template <typename T>
+__device__ static inline uint2 attend_pack(float4 e)
+{
+    return make_uint2(tensor_pack<T>(e.x, e.y), tensor_pack<T>(e.z, e.w));
+}
+
+/* Stores the key (which: 0) or the value (1) of token t at pos to the cache, if it has a block; unquantised, to x, too.
+ * x: as attend_vector's */
+template <typename T, int HD, bool CODES, bool KEYS>
 __device__ static inline void attend_keep(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, int t, int pos, int which, float *x, uint32_t epoch)
 {
@@ -162,19 +169,24 @@ __device__ static inline void attend_keep(const chain_args &a, const chain_share
     const float scale = attend_scale<CODES>(a, layer, which, m.kv);
     attend_vector<T, HD>(a, sh, layer, t, a.n_heads + which * a.n_kv_heads + m.kv, 1 + which, x, epoch,
                          [&](int d, float4 e) {
+                             if constexpr (KEYS) {
+                                 __syncwarp(); /* all lanes have rotated */
+                                 if (d < HD)
+                                     *(uint2 *)((T *)x + d) = attend_pack<T>(e);
+                             }
                              if (to == nullptr || d >= HD)
                                  return;
                              if constexpr (CODES)
                                  *(uint32_t *)(to + d) = attend_encode(e, scale);
                              else
-                                 *(uint2 *)(to + d) = make_uint2(tensor_pack<T>(e.x, e.y), tensor_pack<T>(e.z, e.w));
+                                 *(uint2 *)(to + d) = attend_pack<T>(e);
                          });
 }
 
-/* Stores queries to the scratch; the token's own key and value to the cache, by every block that is going to read them;
- * the sinks, by the last warp. SEVERAL: also keys and values of the preceding tokens if the step has several
- * consecutive ones of the sequence: two warps per token, in turn. */
-template <typename T, int HD, bool CODES, bool SINKS, bool SEVERAL>
+/* Stores queries to the scratch; the token's own key and value to the cache, by every block that is going to read them,
+ * with KEYS to s->vector, too; the sinks, by the last warp. SEVERAL: also keys and values of the preceding tokens if
+ * the step has several consecutive ones of the sequence: two warps per token, in turn. */
+template <typename T, int HD, bool CODES, bool SINKS, bool SEVERAL, bool KEYS>
 __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const attend_item &m, const void *sinks,
                                             uint32_t epoch)
@@ -187,7 +199,7 @@ __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_a
         attend_query<T, HD, CODES>(s, a, sh, layer, m, warp, epoch);
     } else if (!SEVERAL) {
         if (extra < 2 && m.part == m.n_parts - 1)
-            attend_keep<T, HD, CODES>(a, sh, layer, m, m.t, m.pos, extra, s->vector[warp], epoch);
+            attend_keep<T, HD, CODES, KEYS>(a, sh, layer, m, m.t, m.pos, extra, s->vector[warp], epoch);
     } else {
         const int turns = (CHAIN_WARPS - m.n_rows) / 2, *tokens = sh.at<int>(a.at.tokens);
         if (extra >= 2 * turns)
@@ -196,7 +208,7 @@ __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_a
         for (int t = m.t - extra / 2; t >= 0 && tokens[a.n_tokens + t] == m.slot; t -= turns) {
             int pos = tokens[2 * a.n_tokens + t], octet = pos / ATTEND_KEYS;
             if (octet >= m.begin && octet < m.end) /* s->out holds nothing yet */
-                attend_keep<T, HD, CODES>(a, sh, layer, m, t, pos, extra % 2, s->out[warp][0], epoch);
+                attend_keep<T, HD, CODES, false>(a, sh, layer, m, t, pos, extra % 2, s->out[warp][0], epoch);
             __syncwarp(); /* the next vector uses the same memory */
         }
     }
@@ -332,20 +344,41 @@ __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sum
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
                                                     int ids, float scale);
 
-template <typename T, bool WIDE, int HD, bool CODES, bool SINKS, bool SEVERAL>
+/* The ring that brings keys and values, and this block's span of them; no_keys: in kernels without. */
+template <int SLOTS>
+struct attend_ring {
+    static const bool KEYS = true;
+    weight_ring<SLOTS> &ring;
+    key_span span;
+};
+struct no_keys {
+    static const bool KEYS = false;
+};
+
+template <typename T, bool WIDE, int HD, bool CODES, bool SINKS, bool SEVERAL, typename RING>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                          const attend_item &m, const void *sinks, uint32_t epoch)
+                                          const attend_item &m, const void *sinks, uint32_t epoch, const RING &ring)
 {
+    const bool KEYS = RING::KEYS && HD <= KEY_HEAD;
     attend_scratch<HD> *s = sh.at<attend_scratch<HD>>(a.at.input);
-    int ids = m.octet_block((int)threadIdx.x % 32);
-    attend_prefetch<HD, CODES>(a, layer, m, ids);
-    attend_inputs<T, HD, CODES, SINKS, SEVERAL>(s, a, sh, layer, m, sinks, epoch);
+    bool streamed = false;
+    if constexpr (KEYS)
+        streamed = ring.span.slots() > 0;
+    int ids = -1;
+    if (!streamed) {
+        ids = m.octet_block((int)threadIdx.x % 32);
+        attend_prefetch<HD, CODES>(a, layer, m, ids);
+    }
+    attend_inputs<T, HD, CODES, SINKS, SEVERAL, KEYS>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
     attend_sums<typename std::conditional<CODES, __half, T>::type, HD> sums;
     sums.clear();
+    if constexpr (KEYS)
+        if (streamed)
+            attend_slots<T, HD>(ring.ring, sums, s, sh, m, ring.span, layer.scale);
     if constexpr (CODES)
         attend_codes<HD>(sums, s, a, layer, m, ids, layer.scale * attend_scale<CODES>(a, layer, 0, m.kv));
-    else
+    else if (!streamed)
         attend_numbers<T, HD>(sums, s, a, layer, m, ids);
     sums.template store<CODES>(s, m.n_rows);
     chain_sync();
@@ -378,9 +411,9 @@ enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
 
 /* This block's part of a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. HD: the size of
  * the heads that the kernel supports; 0: 64, 128 and 256. */
-template <typename T, bool WIDE, bool SINKS, attend_kind KIND, int HD = 0>
+template <typename T, bool WIDE, bool SINKS, attend_kind KIND, int HD = 0, typename RING = no_keys>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                              uint32_t epoch, const void *sinks = nullptr)
+                                              uint32_t epoch, const void *sinks = nullptr, const RING &ring = RING())
 {
     const bool MORE = KIND == ATTEND_ANY;
     const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
@@ -396,21 +429,21 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
         if constexpr (KIND != ATTEND_NUMBERS) {
             if (KIND == ATTEND_CODES || layer.kv_scales != nullptr) {
                 if (a.head_dim == 64)
-                    attend_part<T, WIDE, 64, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                    attend_part<T, WIDE, 64, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
                 else
-                    attend_part<T, WIDE, 128, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                    attend_part<T, WIDE, 128, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
                 continue;
             }
         }
         if constexpr (KIND != ATTEND_CODES) {
             if constexpr (HD > 0)
-                attend_part<T, WIDE, HD, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                attend_part<T, WIDE, HD, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
             else if (a.head_dim == 64)
-                attend_part<T, WIDE, 64, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                attend_part<T, WIDE, 64, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
             else if (a.head_dim == 128)
-                attend_part<T, WIDE, 128, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                attend_part<T, WIDE, 128, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
             else
-                attend_part<T, WIDE, 256, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                attend_part<T, WIDE, 256, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
         }
     }
 }

@@ -35,8 +35,9 @@ struct attend_values {
                     seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8)) : make_uint4(0, 0, 0, 0);
         }
     }
-    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and the residuals of these. */
-    template <bool LEFT>
+    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and the residuals of these,
+     * AT_ONCE: by one instruction, as if of twice the keys. */
+    template <bool LEFT, bool AT_ONCE = false>
     __device__ void multiply(int i, const uint4 &first, const uint4 &second, uint32_t w, uint32_t left)
     {
         const uint32_t even[4] = {first.x, first.y, first.z, first.w},
@@ -44,6 +45,10 @@ struct attend_values {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
+            if (AT_ONCE) {
+                tensor_mma<T>(out[4 * i + e], a0, a1, a0, a1, w, left);
+                continue;
+            }
             tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
             if (LEFT)
                 tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
@@ -52,12 +57,17 @@ struct attend_values {
     /* weight: of head g and keys 2 p, 2 p + 1. */
     __device__ void add(const T *, const attend_item &, int, const float (&weight)[2])
     {
+        add_loaded<false>(weight);
+    }
+    template <bool AT_ONCE>
+    __device__ void add_loaded(const float (&weight)[2])
+    {
         uint32_t w = tensor_pack<T>(weight[0], weight[1]);
         float2 nearest = tensor_unpack<T>(w);
         uint32_t left = tensor_pack<T>(weight[0] - nearest.x, weight[1] - nearest.y);
 #pragma unroll
         for (int i = 0; i < CHUNKS; i++)
-            multiply<true>(i, value[0][i], value[1][i], w, left);
+            multiply<true, AT_ONCE>(i, value[0][i], value[1][i], w, left);
     }
     /* keep: of head g. */
     __device__ void rescale(float keep, int)

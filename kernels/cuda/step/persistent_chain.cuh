@@ -34,6 +34,12 @@
 #define CHAIN_OUTPUTS 0
 #endif
 
+/* Kernels of a file that defines this as 1 get keys and values of long sequences through the ring of weights: see
+ * persistent_keys.cuh. */
+#ifndef CHAIN_KEYS
+#define CHAIN_KEYS 0
+#endif
+
 /* Wide kernels of a file that defines this as 1 are for quantised weights: see persistent_wide.cuh. */
 #ifndef CHAIN_WIDE_CODES
 #define CHAIN_WIDE_CODES 0
@@ -144,7 +150,10 @@ struct chain_layout {
     int hold;     /* int: not 0 while no copies to shared memory may be requested; wide, of quantised weights: not 0 if
                      the residual stream's next reader has 16-bit weights */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
-    int scale;    /* wide: float [x_rows] weights of the residual stream's next norm */
+    union {
+        int scale; /* wide: float [x_rows] weights of the residual stream's next norm */
+        int keys;  /* narrow: key_requests, then key_span [n_layers], see persistent_keys.cuh */
+    };
     int bytes;
     int bias_rows, x_rows;
 };
@@ -189,7 +198,11 @@ struct chain_args {
     unsigned long long *parts;     /* [items * parts][8][head_dim] floats, see persistent_attention.cuh */
     unsigned long long *part_sums; /* [items * parts][8][2] */
     unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
-    struct chain_wide wide;
+    union {
+        struct chain_wide wide;
+        const CUtensorMap
+            *key_maps; /* narrow: device [n_layers][2] of keys, of values; NULL: they do not come through the ring */
+    };
     /* of the step */
     CHAIN_TOKENS;
     const int32_t *token, *slot, *pos, *block_table;
@@ -221,6 +234,17 @@ __device__ static inline int chain_tile_rows(const chain_share &s, int tile)
 __device__ static inline void chain_sync(void)
 {
     asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");
+}
+
+/* The same, and whether any of the threads says so. */
+__device__ static inline bool chain_any(bool mine)
+{
+    uint32_t any;
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; selp.u32 %0, 1, 0, q; }"
+                 : "=r"(any)
+                 : "r"((uint32_t)mine), "n"(CHAIN_THREADS)
+                 : "memory");
+    return any != 0;
 }
 
 /* Results are distributed in pairs, since a word has two, and as evenly as possible. A block < 0 has none. */

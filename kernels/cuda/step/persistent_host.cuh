@@ -11,6 +11,7 @@ struct persistent {
     bool has_wide;
     bool full, outputs;   /* the FULL kernels: see persistent_kernel; those with CHAIN_OUTPUTS */
     bool coded_keys;      /* keys and values are in FP8 */
+    bool keys;            /* the kernels with CHAIN_KEYS */
     bool two_rotations;   /* windowed layers have their own */
     void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
     enum chain_form form; /* of the quantised weights */
@@ -21,6 +22,7 @@ struct persistent {
     unsigned char *wide_memory;
     uint32_t *step;
     struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
+    CUtensorMap *key_maps;       /* see chain_args */
 };
 
 /* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel supports. */
@@ -45,7 +47,7 @@ struct code_kernels {
 };
 extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
     code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_e4m3_one,
-    code_kernels_int4_one;
+    code_kernels_int4_one, code_kernels_keys;
 
 /* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
  * end. */

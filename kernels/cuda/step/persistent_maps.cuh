@@ -6,6 +6,7 @@
 #include "kernels/cuda/tensor_map.cuh"
 
 #include <algorithm>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

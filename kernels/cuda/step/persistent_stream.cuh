@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/step/persistent_groups.cuh"
+#include "kernels/cuda/step/persistent_keys.cuh"
 
 #define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
 #define WIDE_UNDER_WAY   64   /* the same of a wide step */
@@ -19,32 +20,6 @@
 #define STREAM_PACE      1750 /* clocks between two of them: the memory's time for one slot of every block */
 
 #define PACKED_SLOTS 8 /* of a ring with slots of variable size, see ring_space */
-
-/* A word of shared memory that another thread wrote before the last awaited barrier. */
-__device__ static inline uint32_t shared_word(uint32_t address)
-{
-    uint32_t x;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
-    return x;
-}
-
-__device__ static inline void shared_keep(uint32_t address, uint32_t x)
-{
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
-
-/* The same for words that tell of other writes of the thread, or of those that it has seen. */
-__device__ static inline uint32_t shared_acquire(uint32_t address)
-{
-    uint32_t x;
-    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
-    return x;
-}
-
-__device__ static inline void shared_release(uint32_t address, uint32_t x)
-{
-    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
 
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one
  * box, [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, up's from the middle on. (Slots of a wide
@@ -130,10 +105,11 @@ struct stream_copies {
     }
 };
 
-/* One step of one tile: the contents of a slot. */
+/* One step of one tile: the contents of a slot. KEYS: or keys or values before the product that follows attention. */
+template <bool KEYS>
 struct stream_cursor {
-    int product, tile, step;
-    int k, row, n; /* which product of the layer; rows of weights [row, row + n), n even */
+    int product, tile, step; /* tile < 0: -tile slots of keys and values come before the product's first one */
+    int k, row, n;           /* which product of the layer; rows of weights [row, row + n), n even */
 
     /* Moves to the beginning of that product, or of the next one of which this block has a share. */
     __device__ void open(const chain_args &a, const chain_shared &sh, int first)
@@ -145,7 +121,14 @@ struct stream_cursor {
             k = done(a) ? 0 : chain_index(a, product);
         }
         tile = step = 0;
-        enter(sh);
+        if (KEYS && !done(a) && k == a.attention_before)
+            tile = -key_slots(a, sh, product / CHAIN_PRODUCTS);
+        if (!has_keys())
+            enter(sh);
+    }
+    __device__ bool has_keys() const
+    {
+        return KEYS && tile < 0;
     }
     __device__ bool done(const chain_args &a) const
     {
@@ -158,6 +141,11 @@ struct stream_cursor {
     }
     __device__ void next(const chain_args &a, const chain_shared &sh)
     {
+        if (has_keys()) {
+            if (++tile == 0)
+                enter(sh);
+            return;
+        }
         if (++step < sh.share[k].n_steps)
             return;
         step = 0;
@@ -200,8 +188,8 @@ __device__ static inline void stream_rows(const CUtensorMap *map, const chain_pr
 }
 
 /* The same for the whole contents of a slot; groups: address of the group scales. */
-template <bool WIDE, chain_form FORM, typename F>
-__device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into,
+template <bool WIDE, chain_form FORM, bool KEYS, typename F>
+__device__ static inline void stream_slot(const chain_args &a, const stream_cursor<KEYS> &c, uint32_t into,
                                           const group_place &groups, F f)
 {
     const chain_product &p = a.product[c.k];
@@ -215,8 +203,8 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
             group_boxes<FORM>(a, p, c.product, c.step, c.row, groups, f);
 }
 
-/* Prefetches the maps of a product's first and last tile. */
-template <bool WIDE, chain_form FORM>
+/* Prefetches the maps of a product's first and last tile, and of the keys and values before it. */
+template <bool WIDE, chain_form FORM, bool KEYS = false>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
     int k = chain_index(a, product);
@@ -227,6 +215,8 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
     if (FORM != FORM_NONE && a.group_maps != nullptr && a.product[k].spans > 1)
         box_map_prefetch(a.group_maps + product * 2);
+    for (int i = 0; KEYS && a.key_maps != nullptr && k == a.attention_before && i < 2; i++)
+        box_map_prefetch(a.key_maps + product / CHAIN_PRODUCTS * 2 + i);
 }
 
 /* Does the narrow kernel hold back copies now (chain_sum_ranks)? */
@@ -236,22 +226,27 @@ __device__ static inline bool stream_held(const chain_args &a, const chain_share
     return !WIDE && *sh.at<volatile int>(a.at.hold) != 0;
 }
 
-/* Loads all of this block's weights, slot by slot as slots become free and few copies are in flight. Called by one
- * thread. */
-template <int SLOTS, bool WIDE, chain_form FORM>
+/* Loads all of this block's weights, slot by slot as slots become free and few copies are in flight. KEYS: and its keys
+ * and values. Called by one thread. */
+template <int SLOTS, bool WIDE, chain_form FORM, bool KEYS = false>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    stream_cursor now, later;
+    stream_cursor<KEYS> now, later;
     stream_copies copies;
     int n_ahead = 0; /* later: this many slots after the next one */
+    int n_requests = 0;
     now.open(a, sh, 0);
     later = now;
     while (!now.done(a)) {
         int rows = (a.product[now.k].gated ? 2 : 1) * now.n, lines = rows * stream_pieces<WIDE>(a.product[now.k]);
+        if (now.has_keys()) {
+            lines = key_bytes(a, sh, now.product / CHAIN_PRODUCTS, -now.tile) / 128;
+            rows = lines / CHAIN_WARPS;
+        }
         uint32_t barrier = ring.filled();
         if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
-            stream_announce<WIDE, FORM>(a, sh, now.product + 1);
+            stream_announce<WIDE, FORM, KEYS>(a, sh, now.product + 1);
         if (WIDE)
             copies.wait_for_room<WIDE_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
         else
@@ -260,19 +255,26 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
                 !later.done(a)) {
-                stream_slot<WIDE, FORM>(
-                    a, later, 0, group_place(),
-                    [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+                if (later.has_keys())
+                    key_request(a, sh, n_requests++, later.product / CHAIN_PRODUCTS, -later.tile, KEY_AHEAD);
+                else
+                    stream_slot<WIDE, FORM>(
+                        a, later, 0, group_place(),
+                        [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
                 since += STREAM_PACE;
                 later.next(a, sh);
                 n_ahead++;
             }
-        bool grouped = FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1;
+        bool grouped = FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1 && !now.has_keys();
         barrier_expect(barrier, lines * 128 + (grouped ? group_bytes(FORM, true, a.group_zeros) : 0));
-        stream_slot<WIDE, FORM>(
-            a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-            group_place_of<FORM>(a, sh, SLOTS, ring.slot),
-            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
+        if (now.has_keys())
+            key_request(a, sh, n_requests++, now.product / CHAIN_PRODUCTS, -now.tile, (uint32_t)ring.slot);
+        else
+            stream_slot<WIDE, FORM>(a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+                                    group_place_of<FORM>(a, sh, SLOTS, ring.slot),
+                                    [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
+                                        box_copy(into, map, x, y, z, barrier);
+                                    });
         now.next(a, sh);
         if (n_ahead > 0)
             n_ahead--;
@@ -280,6 +282,8 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
             later = now;
         ring.advance();
     }
+    if (KEYS)
+        key_request_end(a, sh, n_requests);
 }
 
 /* The offset of row r of a warp's n in a slot, or in its half: bytes to the lane's unit. Arbitrary for rows that were

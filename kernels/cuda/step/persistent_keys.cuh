@@ -1,0 +1,211 @@
+/* kernels/cuda/step/persistent_keys.cuh - keys and values in the stream of weights: a block that has a part of one
+ * sequence's keys gets them through its ring, between the weights of the product before attention and those of the one
+ * after it. So they are on their way before the queries are known, and memory is read without a pause. A slot has the
+ * keys of 16 octets, the next one their values: an octet a warp. The token's own key and value are not yet known then:
+ * see key_patch. */
+#ifndef STEP_PERSISTENT_KEYS_CUH
+#define STEP_PERSISTENT_KEYS_CUH
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/step/persistent_attention_item.cuh"
+
+#define KEY_OCTETS CHAIN_WARPS /* of a slot */
+#define KEY_BLOCKS (KEY_OCTETS * ATTEND_KEYS / KV_BLOCK_TOKENS)
+#define KEY_PIECE  (KV_BLOCK_TOKENS * 128) /* bytes: 64 elements of a block of the cache, [KV_BLOCK_TOKENS][64] */
+#define KEY_HEAD   128                     /* largest head whose octets fit into a slot */
+
+/* A word of shared memory that another thread wrote before the last awaited barrier. */
+__device__ static inline uint32_t shared_word(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ static inline void shared_keep(uint32_t address, uint32_t x)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
+/* The same for words that tell of other writes of the thread, or of those that it has seen. */
+__device__ static inline uint32_t shared_acquire(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ static inline void shared_release(uint32_t address, uint32_t x)
+{
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
+/* The octets of this block's part in a layer, from an even one on; end <= begin: none are in the ring. */
+struct key_span {
+    int begin, end;
+
+    __device__ int slots() const
+    {
+        return end > begin ? (end - begin + KEY_OCTETS - 1) / KEY_OCTETS * 2 : 0;
+    }
+    /* Blocks of the cache in a slot. */
+    __device__ int blocks(int slot) const
+    {
+        return min(KEY_BLOCKS, (end - begin + 1) / 2 - slot / 2 * KEY_BLOCKS);
+    }
+};
+
+/* Slots' copies that the thread which requests weights leaves to others, since they have too many boxes for one thread.
+ * A request is layer, slot of the layer (16 bits each), slot of the ring (32 bits; KEY_AHEAD: into L2). Never more than
+ * KEY_REQUESTS are open: the ring is too short. */
+#define KEY_REQUESTS 32
+#define KEY_AHEAD    255u
+enum { KEYS_NONE = 1, KEYS_SOME };
+struct key_requests {
+    int known; /* not 0 as soon as spans are: KEYS_NONE or KEYS_SOME */
+    int n;     /* requests so far; a last one of all bits tells the end */
+    unsigned long long request[KEY_REQUESTS];
+};
+
+__device__ static inline key_requests *key_requests_of(const chain_args &a, const chain_shared &sh)
+{
+    return sh.at<key_requests>(a.at.keys);
+}
+
+/* [n_layers]: each layer's. */
+__device__ static inline key_span *key_spans(const chain_args &a, const chain_shared &sh)
+{
+    return (key_span *)(key_requests_of(a, sh) + 1);
+}
+
+/* Called by one thread before all others begin. */
+__device__ static inline void key_open(const chain_args &a, const chain_shared &sh)
+{
+    key_requests_of(a, sh)->known = key_requests_of(a, sh)->n = 0;
+}
+
+/* Called by the threads that chain_sync synchronises, when the step's tokens are known. Only sequences that are divided
+ * get keys through the ring. */
+__device__ static inline void key_make_spans(const chain_args &a, const chain_shared &sh)
+{
+    const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
+    const chain_layer *layers = sh.at<chain_layer>(a.at.layers);
+    bool has_one = (int)blockIdx.x < shares.n && shares.n <= (int)gridDim.x && a.key_maps != nullptr &&
+                   sh.share[a.attention_before].n_tiles > 0;
+    bool any = false;
+    for (int l = threadIdx.x; l < a.n_layers; l += CHAIN_THREADS) {
+        attend_item m;
+        *(attend_target *)&m = shares.first;
+        bool mine = has_one && m.open(a, layers[l], (int)blockIdx.x, shares.max_parts) && m.n_parts > 1;
+        key_spans(a, sh)[l] = mine ? key_span{m.begin / 2 * 2, m.end} : key_span{0, 0};
+        any = any || mine;
+    }
+    any = chain_any(any);
+    if (threadIdx.x == 0)
+        shared_release(shared_address(&key_requests_of(a, sh)->known), any ? KEYS_SOME : KEYS_NONE);
+}
+
+/* Waits until the spans are known; are there any? */
+__device__ static inline bool key_await_spans(const chain_args &a, const chain_shared &sh)
+{
+    uint32_t known = 0;
+    while ((known = shared_acquire(shared_address(&key_requests_of(a, sh)->known))) == 0)
+        __nanosleep(20);
+    return known == KEYS_SOME;
+}
+
+/* This block's slots of keys and values in a layer. Called by the thread that requests weights. */
+__device__ static inline int key_slots(const chain_args &a, const chain_shared &sh, int layer)
+{
+    if (layer == 0)
+        (void)key_await_spans(a, sh);
+    return key_spans(a, sh)[layer].slots();
+}
+
+/* Bytes of a slot; `left`: slots of the layer from it on. */
+__device__ static inline int key_bytes(const chain_args &a, const chain_shared &sh, int layer, int left)
+{
+    const key_span span = key_spans(a, sh)[layer];
+    return span.blocks(span.slots() - left) * KV_BLOCK_TOKENS * a.head_dim * 2;
+}
+
+/* Requests a slot's copies, the n-th request of all. into: a slot of the ring, or KEY_AHEAD */
+__device__ static inline void key_request(const chain_args &a, const chain_shared &sh, int n, int layer, int left,
+                                          uint32_t into)
+{
+    key_requests *r = key_requests_of(a, sh);
+    int slot = key_spans(a, sh)[layer].slots() - left;
+    r->request[n % KEY_REQUESTS] = (unsigned long long)into << 32 | (unsigned)layer << 16 | (unsigned)slot;
+    shared_release(shared_address(&r->n), (uint32_t)n + 1);
+}
+
+__device__ static inline void key_request_end(const chain_args &a, const chain_shared &sh, int n)
+{
+    key_requests *r = key_requests_of(a, sh);
+    r->request[n % KEY_REQUESTS] = ~0ull;
+    shared_release(shared_address(&r->n), (uint32_t)n + 1);
+}
+
+/* Copies every KEY_COPIERS-th block of the cache of each request, as a box: [pieces][KV_BLOCK_TOKENS][64 elements].
+ * Called by one thread of each warp beside that which requests weights; which: 0 .. KEY_COPIERS - 1 */
+#define KEY_COPIERS (STREAM_THREADS / 32 - 1)
+template <int SLOTS>
+__device__ static inline void key_copy(const chain_args &a, const chain_shared &sh, int which)
+{
+    key_requests *r = key_requests_of(a, sh);
+    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
+    const int bytes = KV_BLOCK_TOKENS * a.head_dim * 2;
+    const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
+    if (!key_await_spans(a, sh))
+        return;
+    wait_for_previous(); /* steps before this one have stored keys and values */
+    for (int done = 0;; done++) {
+        while ((int)shared_acquire(shared_address(&r->n)) <= done)
+            __nanosleep(20);
+        const unsigned long long request = r->request[done % KEY_REQUESTS];
+        if (request == ~0ull)
+            return;
+        const int layer = (int)(request >> 16 & 65535), slot = (int)(request & 65535);
+        const uint32_t into = (uint32_t)(request >> 32);
+        const key_span span = key_spans(a, sh)[layer];
+        const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
+        const int32_t *table = a.block_table + (windowed ? a.windowed_table : 0) +
+                               (ptrdiff_t)target.slot * a.blocks_per_slot + span.begin / 2 + slot / 2 * KEY_BLOCKS;
+        const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
+        const int n = span.blocks(slot);
+        int block[(KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS];
+#pragma unroll
+        for (int i = 0; i < (KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS; i++)
+            block[i] = which + i * KEY_COPIERS < n ? table[which + i * KEY_COPIERS] : 0;
+#pragma unroll
+        for (int i = 0; i < (KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS; i++) {
+            /* nobody looks at the keys of a block that there is not */
+            int at = which + i * KEY_COPIERS, y = (max(block[i], 0) * a.n_kv_heads + target.kv) * KV_BLOCK_TOKENS;
+            if (at < n && into == KEY_AHEAD)
+                box_prefetch(map, 0, y, 0);
+            else if (at < n)
+                box_copy(ring + into * RING_SLOT_BYTES + at * bytes, map, 0, y, 0, filled + into * 8);
+        }
+    }
+}
+
+/* The place of this warp's octet in a slot that begins at `base`. */
+template <int HD>
+__device__ static inline char *key_octet(char *base)
+{
+    int warp = threadIdx.x / 32;
+    return base + warp / 2 * (HD / 64 * KEY_PIECE) + warp % 2 * (ATTEND_KEYS * 128);
+}
+
+/* Puts the token's own key or value into its row of the octet, instead of what was in the cache before. */
+template <int HD>
+__device__ static inline void key_patch(char *octet, int row, const void *own)
+{
+    int unit = threadIdx.x % 32;
+    if (unit < HD / 8)
+        *(uint4 *)(octet + unit / 8 * KEY_PIECE + row * 128 + (unit % 8 ^ row) * 16) = ((const uint4 *)own)[unit];
+    shared_before_copies();
+    __syncwarp();
+}
+
+#endif
