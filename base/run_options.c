@@ -147,9 +147,12 @@ static const struct opt draft_rows[] = {
          "prompt or output (method suffix: also in other answers of the job; not for serve), or those of the draft "
          "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,
-         "a small model of the same vocabulary, or a head for the model (EAGLE-3), on the same ranks, that makes the "
-         "drafts; it runs with its checkpoint's types: options for weights, activations, keys and experts apply to the "
+         "a small model of the same vocabulary, or a head for the model (EAGLE-3), that makes the drafts; it runs with "
+         "its checkpoint's types: options for weights, activations, keys and experts apply to the "
          "main model only"),
+    INTEGER("draft-tensor-parallel-size", draft_ranks, 1, 65536, -1,
+            "the draft model is on this many ranks of each replica, the first ones (default: on all; a head always "
+            "is)"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
             "drafts per sequence and step at most, by --draft-model; without it, as --speculative-config with method "
             "ngram"),

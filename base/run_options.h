@@ -34,6 +34,7 @@ struct run_options {
     const char *draft_model;        /* NULL: not given */
     int64_t speculative;            /* enum speculative_choice */
     int64_t num_speculative_tokens, prompt_lookup_max, prompt_lookup_min;
+    int64_t draft_ranks; /* --draft-tensor-parallel-size */
 
     int64_t load_format, load_way, load_threads, load_slots, load_piece_bytes; /* 0: not given */
 

@@ -94,6 +94,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .mask_words = larger(has->mask_words, l->mask_words),
         .max_drafts = larger(has->max_drafts, l->max_drafts),
         .draft_len = larger(has->draft_len, l->draft_len),
+        .draft_ranks = larger(has->draft_ranks, l->draft_ranks),
         .draft_skip = larger(has->draft_skip, l->draft_skip),
         .n_window_blocks = larger(has->n_window_blocks, l->n_window_blocks),
         .window = larger(has->window, l->window),
@@ -260,7 +261,7 @@ static bool block_fits(const struct plan_block *b, const struct limits *l)
 static int check_body(const struct plan *p, int vocab, struct err *e)
 {
     const struct limits *l = &p->limits;
-    const int32_t lowest = l->draft_len > 0 ? PLAN_DRAFTED : PLAN_SAMPLED;
+    const int32_t lowest = l->draft_len > 0 && l->draft_ranks == 0 ? PLAN_DRAFTED : PLAN_SAMPLED;
     int64_t tokens = 0, rows = 0, masks = 0, drafts = 0;
     for (int i = 0; i < p->n_seqs; i++) {
         if (!seq_fits(&p->seq[i], l))

@@ -30,10 +30,12 @@ struct limits {
     int32_t max_logit_rows;   /* rows of logits of one step */
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* words of 32 bits in a mask over the vocabulary; 0: plans have no masks */
-    int32_t max_drafts; /* drafts in one step, all sequences together; 0: no drafts. For a draft model: tokens beyond
+    int32_t max_drafts;  /* drafts in one step, all sequences together; 0: no drafts. For a draft model: tokens beyond
                            the first of each sequence in a small step */
-    int32_t draft_len;  /* tokens of a sequence that the draft model can have; 0: there is no draft model */
-    int32_t draft_skip; /* tokens at the beginning of a sequence that the draft model is not fed: 1 for a head
+    int32_t draft_len;   /* tokens of a sequence that the draft model can have; 0: there is no draft model */
+    int32_t draft_ranks; /* the first ranks, which alone hold the draft model; 0: all do. The others know its drafts
+                            from plans only, so these have no PLAN_DRAFTED */
+    int32_t draft_skip;  /* tokens at the beginning of a sequence that the draft model is not fed: 1 for a head
                            (EAGLE-3), which is fed token p + 1 with the main model's state of position p */
     int32_t n_window_blocks; /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
     int32_t window; /* in windowed layers a token sees itself and at most window - 1 tokens before it; 0: no layer is

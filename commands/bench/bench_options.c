@@ -37,7 +37,9 @@ static const struct opt rows[] = {
             "drafts per sequence and step in --throughput, of arbitrary tokens or --draft-model's, verified as always "
             "(default: none)"),
     TEXT("draft-model", "DIR", run.draft_model,
-         "the model that makes these drafts, on the same ranks; with --load-format dummy its weights are random"),
+         "the model that makes these drafts; with --load-format dummy its weights are random"),
+    INTEGER("draft-tensor-parallel-size", run.draft_ranks, 1, 65536, -1,
+            "the draft model is on this many ranks, the first ones (default: on all)"),
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
          "the simulated outcome of these drafts: the probability that one is accepted if the one before it was "
          "(default 0; drafts of --draft-model count as they are unless it is given)"),

@@ -141,7 +141,8 @@ int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, 
 {
     enum draft_kind kind;
     char folder[DRAFT_FOLDER_BYTES];
-    if (draft_folder(folder, o, e) != 0 || draft_kind(&kind, o, e) != 0)
+    if (draft_folder(folder, o, e) != 0 || draft_kind(&kind, o, e) != 0 ||
+        draft_ranks(&setup->limits.draft_ranks, o, e) != 0)
         return -1;
     if (kind == DRAFT_LAYER)
         return open_predicting(d, setup, o, m, e);
@@ -154,6 +155,9 @@ int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, 
         model_draft_for(&d->config, m, folder, e) != 0)
         return -1;
     bool head = d->config.drafting.n_taps > 0; /* its "max_position_embeddings" only reflects its training */
+    if (head && setup->limits.draft_ranks > 0)
+        return ERR(e, ERR_USAGE,
+                   "--draft-tensor-parallel-size: %s is a head (EAGLE-3), which is on all ranks of its model", folder);
     setup->limits.draft_skip = head;
     setup->limits.draft_len = smaller(head ? INT32_MAX : draft_positions(&d->config), setup->limits.max_len);
     return 0;

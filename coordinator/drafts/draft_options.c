@@ -12,8 +12,9 @@
 /* Refuses an unknown or unimplemented field. */
 static int check_fields(const json_t *config, struct err *e)
 {
-    static const char *const known[] = {"method", "model", "num_speculative_tokens", "prompt_lookup_max",
-                                        "prompt_lookup_min"};
+    static const char *const known[] = {
+        "method",           "model", "num_speculative_tokens", "draft_tensor_parallel_size", "prompt_lookup_max",
+        "prompt_lookup_min"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)config, key, value)
@@ -24,7 +25,8 @@ static int check_fields(const json_t *config, struct err *e)
         if (!is_known)
             return ERR(e, ERR_USAGE,
                        CONFIG ": \"%.40s\" is not supported, expected \"method\", \"model\", "
-                              "\"num_speculative_tokens\", \"prompt_lookup_max\" and \"prompt_lookup_min\"",
+                              "\"num_speculative_tokens\", \"draft_tensor_parallel_size\", \"prompt_lookup_max\" "
+                              "and \"prompt_lookup_min\"",
                        key);
     }
     return 0;
@@ -37,7 +39,7 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
 
 /* The options, completed from the config. */
 struct draft_wishes {
-    int64_t most, longest, shortest;
+    int64_t most, longest, shortest, ranks;
     bool shared;          /* the method "suffix" */
     enum draft_kind kind; /* decided by the folder's contents */
     char folder[DRAFT_FOLDER_BYTES];
@@ -85,7 +87,9 @@ static int read_config(struct draft_wishes *w, const char *text, struct err *e)
         int64_t most = number(config, "num_speculative_tokens", DRAFTS_MAX, e);
         int64_t longest = number(config, "prompt_lookup_max", LOOKUP, e);
         int64_t shortest = number(config, "prompt_lookup_min", LOOKUP, e);
+        int64_t ranks = number(config, "draft_tensor_parallel_size", 65536, e);
         w->most = w->most < 0 ? most : w->most;
+        w->ranks = w->ranks < 0 ? ranks : w->ranks;
         w->longest = w->longest < 0 ? longest : w->longest;
         w->shortest = w->shortest < 0 ? shortest : w->shortest;
     }
@@ -99,7 +103,7 @@ static int read_config(struct draft_wishes *w, const char *text, struct err *e)
 static int read_wishes(struct draft_wishes *w, const struct run_options *o, struct err *e)
 {
     *w = (struct draft_wishes){
-        o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, false, DRAFT_ANY, ""};
+        o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, o->draft_ranks, false, DRAFT_ANY, ""};
     if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
         return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
                    sizeof w->folder - 1);
@@ -113,13 +117,17 @@ static int read_wishes(struct draft_wishes *w, const struct run_options *o, stru
         return ERR(e, ERR_USAGE,
                    "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
                    "model");
+    if (w->ranks > 0 && (w->folder[0] == '\0' || w->kind == DRAFT_HEAD))
+        return ERR(e, ERR_USAGE,
+                   "draft_tensor_parallel_size is of the method \"draft_model\"; other drafts need no ranks of their "
+                   "own");
     return 0;
 }
 
 static bool asks_for_drafts(const struct run_options *o)
 {
     return o->speculative_config != NULL || o->draft_model != NULL || o->num_speculative_tokens > 0 ||
-           o->prompt_lookup_max > 0 || o->prompt_lookup_min > 0;
+           o->prompt_lookup_max > 0 || o->prompt_lookup_min > 0 || o->draft_ranks > 0;
 }
 
 int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e)
@@ -143,6 +151,18 @@ int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e
     if (read_wishes(&w, o, e) != 0)
         return -1;
     *kind = w.kind;
+    return 0;
+}
+
+int draft_ranks(int32_t *n, const struct run_options *o, struct err *e)
+{
+    struct draft_wishes w;
+    *n = 0;
+    if (o->speculative == SPECULATIVE_OFF)
+        return 0;
+    if (read_wishes(&w, o, e) != 0)
+        return -1;
+    *n = w.ranks > 0 ? (int32_t)w.ranks : 0;
     return 0;
 }
 

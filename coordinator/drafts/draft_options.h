@@ -17,6 +17,9 @@ int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, s
 enum draft_kind { DRAFT_ANY, DRAFT_MODEL, DRAFT_HEAD, DRAFT_LAYER };
 int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e);
 
+/* The ranks that hold the draft model; 0: all of them. ERR_USAGE where no separate model is asked for. */
+int draft_ranks(int32_t *n, const struct run_options *o, struct err *e);
+
 /* rules->most is 0 if no drafts are requested. ERR_USAGE names an unsupported request. */
 int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e);
 

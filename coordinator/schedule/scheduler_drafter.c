@@ -343,11 +343,11 @@ static void plan_round(struct scheduler *s, struct plan *p)
 }
 
 /* May the main model's step be planned before the results of the last round? It then takes these drafts from the
- * device, which is impossible if a form has to check them first. */
+ * device, which is impossible if a form has to check them first, or if some devices do not have them. */
 static bool can_follow(const struct scheduler *s)
 {
     const struct drafter *d = &s->drafter;
-    bool can = d->n_under_way <= 1;
+    bool can = d->n_under_way <= (s->setup.limits.draft_ranks == 0);
     for (int i = 0; i < s->n_running && can && d->n_under_way > 0; i++)
         can = s->running[i]->form == NULL || d->slot[s->running[i]->slot].n_wanted == 0;
     return can;

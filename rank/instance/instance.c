@@ -238,6 +238,35 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->q.act = ground->ops->act_type(dtype);
 }
 
+/* Gives the draft model its ranks: limits.draft_ranks becomes 0 if these are all. Collective. */
+static void choose_ranks(struct draft_model *d, const struct instance *i, struct instance_setup *setup, struct err *e)
+{
+    struct limits *l = &setup->limits;
+    int most = i->world.n_ranks;
+    if (l->draft_ranks > most)
+        ERR(e, ERR_USAGE, "--draft-tensor-parallel-size %d: the model has %d rank%s, expected at most as many",
+            l->draft_ranks, most, most == 1 ? "" : "s");
+    if (l->draft_ranks >= most)
+        l->draft_ranks = 0;
+    if (l->draft_ranks > 0)
+        world_first(&i->world, l->draft_ranks, &d->instance.world);
+}
+
+/* Does this rank hold a part of the draft model? */
+static bool holds_draft_model(const struct instance *i, const struct limits *l)
+{
+    return l->draft_ranks == 0 || i->world.rank < l->draft_ranks;
+}
+
+/* This rank takes part in the draft model's steps by doing nothing. */
+static void leave_drafting(struct draft_model *d, const struct limits *l)
+{
+    const struct limits small = limits_of_draft_model(l);
+    checkpoint_close(&d->checkpoint);
+    d->instance.network.config = d->config;
+    engine_open_elsewhere(&d->instance.engine, &d->instance.world, &d->instance.network, &small);
+}
+
 /* A head's activations have the main model's type. */
 static int check_head(const struct draft_model *d, const struct instance *i, struct err *e)
 {
@@ -296,7 +325,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     struct shard shard, small;
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
-    bool drafted = d != NULL && setup->limits.draft_len > 0;
+    bool drafted = d != NULL && setup->limits.draft_len > 0, drafts = false;
     (void)load_share_headers(m, c, w, e);
     fatal_agree(w, e);
     if (drafted)
@@ -308,28 +337,33 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     struct fit_part part[FIT_PARTS] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
-        shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
+        choose_ranks(d, i, setup, e);
+        drafts = holds_draft_model(i, &setup->limits);
+        shard_make(&small, &d->config, d->instance.world.rank, d->instance.world.n_ranks);
         (void)check_head(d, i, e);
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
-    choose_step(i, w, part, drafted ? 2 : 1, setup, e);
+    choose_step(i, w, part, drafts ? 2 : 1, setup, e);
     fatal_agree(w, e);
     fit_kinds(&setup->limits, m);
     part[0].limits = setup->limits;
     part[1].limits = limits_of_draft_model(&setup->limits);
-    (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
+    (void)check_fit(part, drafts ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
     load_share(i, w, m, c, &shard, setup, e);
     m->quantised_inputs = i->network.config.quantised_inputs;
     quantised_inputs_say(&i->network, i->ops->inputs, setup->inputs != INPUTS_OFF, setup->dummy != 0);
-    if (drafted)
-        load_share(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
-    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
+    if (drafts)
+        load_share(&d->instance, setup->limits.draft_ranks > 0 ? &d->instance.world : w, &d->config, &d->checkpoint,
+                   &small, setup, e);
+    (void)open_engines(i, drafts ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
+    if (drafted && !drafts)
+        leave_drafting(d, &setup->limits);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
-    if (drafted)
+    if (drafts)
         say_memory(&d->instance, &d->instance.engine.limits, w->rank);
 }
 
@@ -440,9 +474,9 @@ void instance_close(struct instance *i)
         close_loans(i);
     taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
-    if (i->ground == NULL) {
+    if (i->ground == NULL)
         i->ops->close(&i->q);
+    if (i->ground == NULL || i->world.comm != i->ground->world.comm)
         world_join(&i->world);
-    }
     memset(i, 0, sizeof *i);
 }

@@ -54,7 +54,8 @@ struct instance {
     double told_record;            /* s of recording decode steps reported so far */
 };
 
-/* A small model that drafts for an instance, on the same ranks. Zeroed: not there. */
+/* A small model that drafts for an instance, on the same ranks or, as limits.draft_ranks says, the first of them.
+ * Zeroed: not there. */
 struct draft_model {
     struct model_config config; /* of rank 0, as is the checkpoint, until it is opened */
     struct checkpoint checkpoint;

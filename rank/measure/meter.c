@@ -123,9 +123,17 @@ static void take_step(struct observer *o, int which)
 
 /* ---- transfer to rank 0 ---- */
 
+/* Does this model run on some of the ranks only? */
+static bool is_partial(const struct meter *m, int model)
+{
+    return m->engine->limits.draft_ranks > 0 && model == PLAN_DRAFT_MODEL;
+}
+
 static void ask_for_figures(struct observer *o, struct plan *p)
 {
     struct meter *m = (struct meter *)o;
+    if (is_partial(m, p->model))
+        return;
     if (m->pending || m->request != MPI_REQUEST_NULL || p->n_tokens == 0)
         return;
     for (int f = 0; f < ENGINE_FLIGHTS; f++)
@@ -147,7 +155,7 @@ static void digest_tokens(struct observer *o, const struct step_result *result)
 {
     struct meter *m = (struct meter *)o;
     m->n_taken = result->step + 1;
-    for (int i = 0; i < result->n_sampled; i++)
+    for (int i = 0; i < result->n_sampled && !is_partial(m, result->model); i++)
         rank_stats_digest(&m->stats, result->sampled[i].slot, result->sampled[i].token);
 }
 

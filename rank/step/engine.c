@@ -348,6 +348,11 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
 }
 
+void engine_open_elsewhere(struct engine *g, struct world *w, struct network *n, const struct limits *l)
+{
+    *g = (struct engine){.world = w, .network = n, .limits = *l, .elsewhere = true};
+}
+
 static void free_device(struct engine *g)
 {
     void *const device[] = {g->act.x,

@@ -91,6 +91,7 @@ struct engine {
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
     uint64_t n_late, n_waited; /* steps with late masks, and those in which the device had to wait for them */
     uint64_t shift;            /* step n has flight (n + shift) % ENGINE_FLIGHTS */
+    bool elsewhere;            /* other ranks execute the steps: see engine_open_elsewhere */
 };
 
 /* Allocate all working memory for these limits, open the collectives (peer memory and NCCL on GPUs), record decode
@@ -106,6 +107,10 @@ struct engine_loan {
     struct persistent_place sums;
     struct host_pool *host; /* NULL where ops->async is */
 };
+
+/* An engine without memory, on a rank that does not hold the model: its steps do nothing and have no results. n: its
+ * config must be set. Local. */
+void engine_open_elsewhere(struct engine *g, struct world *w, struct network *n, const struct limits *l);
 
 /* The same in two parts, with a loan. engine_prepare allocates memory, in few pieces and zeroed on the calling thread's
  * own queue q, beside steps of other engines. Any thread; local; -1 and *e: close the engine. Once it has succeeded on

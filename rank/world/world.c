@@ -146,23 +146,40 @@ void world_split(const struct world *w, int size, struct world *replica)
     fatal_identify(w->job_rank, w->n_job_ranks, w->host, replica->rank == 0);
 }
 
+/* The ranks of this part share what the node's ranks shared. */
+static void split_node(struct world *w, int part)
+{
+    MPI_Comm all = w->node;
+    MPI_CHECK(MPI_Comm_split(all, part, w->job_rank, &w->node));
+    MPI_CHECK(MPI_Comm_set_errhandler(w->node, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(w->node, &w->node_rank));
+    MPI_CHECK(MPI_Comm_size(w->node, &w->n_node_ranks));
+    w->apart = true;
+}
+
 void world_part(struct world *replica)
 {
-    MPI_Comm all = replica->node;
-    if (replica->n_replicas == 1)
-        return;
-    MPI_CHECK(MPI_Comm_split(all, replica->replica, replica->job_rank, &replica->node));
-    MPI_CHECK(MPI_Comm_set_errhandler(replica->node, MPI_ERRORS_RETURN));
-    MPI_CHECK(MPI_Comm_rank(replica->node, &replica->node_rank));
-    MPI_CHECK(MPI_Comm_size(replica->node, &replica->n_node_ranks));
-    replica->apart = true;
+    if (replica->n_replicas > 1)
+        split_node(replica, replica->replica);
+}
+
+void world_first(const struct world *replica, int n, struct world *first)
+{
+    int part = replica->rank < n ? 0 : 1;
+    *first = *replica;
+    MPI_CHECK(MPI_Comm_split(replica->comm, part, replica->rank, &first->comm));
+    MPI_CHECK(MPI_Comm_set_errhandler(first->comm, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(first->comm, &first->rank));
+    MPI_CHECK(MPI_Comm_size(first->comm, &first->n_ranks));
+    first->on_one_host = is_on_one_host(replica, first);
+    split_node(first, 2 * replica->replica + part);
 }
 
 void world_join(struct world *replica)
 {
     if (replica->apart)
         MPI_CHECK(MPI_Comm_free(&replica->node));
-    if (replica->n_replicas > 1 && replica->comm != MPI_COMM_NULL)
+    if (replica->comm != replica->job && replica->comm != MPI_COMM_NULL)
         MPI_CHECK(MPI_Comm_free(&replica->comm));
     *replica = (struct world){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL};
 }

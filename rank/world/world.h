@@ -40,6 +40,10 @@ void world_close(struct world *w);
 void world_split(const struct world *w, int size, struct world *replica);
 void world_join(struct world *replica);
 
+/* The first n ranks of the replica, which are apart, on these; on its other ranks all of the others. Closed by
+ * world_join. Collective over the job. */
+void world_first(const struct world *replica, int n, struct world *first);
+
 /* From now on the replica's ranks agree (rank/world/agree.h), and check the memory of a node, without the others, which
  * do so at other times. Does nothing with a single replica. Collective over the job. */
 void world_part(struct world *replica);

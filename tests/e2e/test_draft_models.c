@@ -1,6 +1,6 @@
-/* tests/e2e/test_draft_models.c - `generate` with a draft model gives the same texts as without, on 1 to 3 ranks;
- * memory is counted for both models; models that do not fit together are refused by name. The same with a draft head
- * (EAGLE-3) of random weights. */
+/* tests/e2e/test_draft_models.c - `generate` with a draft model gives the same texts as without, on 1 to 3 ranks, also
+ * if the draft model is on fewer of them; memory is counted for both models; models that do not fit together are
+ * refused by name. The same with a draft head (EAGLE-3) of random weights. */
 #include "base/dtype.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -25,16 +25,19 @@ static void generate(struct process *p, int ranks, const char *const *extra)
     process_run(p, &setup, arguments);
 }
 
-static void same_texts(int ranks, const char *temperature)
+/* fewer: the ranks of the draft model. */
+static void same_texts(int ranks, const char *fewer, const char *temperature)
 {
     struct process plain, drafted;
     const char *accepted;
     int n_accepted = 0, n_drafts = 1;
-    case_begin("generate on %d ranks at temperature %s: the same texts with a draft model", ranks, temperature);
+    case_begin("generate on %d ranks at temperature %s: the same texts with a draft model on %s", ranks, temperature,
+               fewer);
     generate(&plain, ranks, (const char *const[]){"--temperature", temperature, "--seed", "3", NULL});
     generate(&drafted, ranks,
              (const char *const[]){"--temperature", temperature, "--seed", "3", "--draft-model", models_demo(),
-                                   "--num-speculative-tokens", "4", "--speculative", "always", NULL});
+                                   "--num-speculative-tokens", "4", "--speculative", "always",
+                                   "--draft-tensor-parallel-size", fewer, NULL});
     case_check(plain.status == 0 && drafted.status == 0, "status %d and %d: %s", plain.status, drafted.status,
                drafted.text[PROCESS_ERR]);
     case_check(plain.bytes[PROCESS_OUT] > 100 && strcmp(plain.text[PROCESS_OUT], drafted.text[PROCESS_OUT]) == 0,
@@ -161,6 +164,18 @@ static void refused_config(const char *method, const char *folder, const char *w
     case_end();
 }
 
+/* option: a further one, or NULL. */
+static void refused(const char *folder, const char *option, const char *why)
+{
+    struct process p;
+    case_begin("refused: %s", why);
+    generate(&p, 0, (const char *const[]){"--draft-model", folder, "--num-speculative-tokens", "2", option, NULL});
+    case_check(p.status != 0 && strstr(p.text[PROCESS_ERR], why) != NULL, "status %d: %s", p.status,
+               p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 static void refused_heads(void)
 {
     char dir[256];
@@ -170,6 +185,8 @@ static void refused_heads(void)
     refused_config("eagle3", models_demo(), "a model (llama), expected a head for the method \"eagle3\"");
     write_head(dir, 96);
     refused_config("eagle3", dir, "a head for a model of hidden size 96, found 192");
+    write_head(dir, HIDDEN);
+    refused(dir, "--draft-tensor-parallel-size=1", "is a head (EAGLE-3), which is on all ranks of its model");
     files_remove_dir(dir);
 }
 
@@ -193,17 +210,6 @@ static void counted_memory(void)
     case_check(n >= 4 && blocks_of(&drafted) == n / 2, "%d and %d blocks", n, blocks_of(&drafted));
     process_free(&plain);
     process_free(&drafted);
-    case_end();
-}
-
-static void refused(const char *folder, const char *why)
-{
-    struct process p;
-    case_begin("refused: %s", why);
-    generate(&p, 0, (const char *const[]){"--draft-model", folder, "--num-speculative-tokens", "2", NULL});
-    case_check(p.status != 0 && strstr(p.text[PROCESS_ERR], why) != NULL, "status %d: %s", p.status,
-               p.text[PROCESS_ERR]);
-    process_free(&p);
     case_end();
 }
 
@@ -231,19 +237,23 @@ static void other_tokens(const char *dir)
 int main(void)
 {
     char dir[256], small[256];
-    for (int ranks = 1; ranks <= 3; ranks++)
-        same_texts(ranks, "0");
-    same_texts(2, "0.8");
+    same_texts(1, "1", "0");
+    same_texts(2, "2", "0");
+    same_texts(2, "1", "0.8");
+    same_texts(3, "3", "0");
+    same_texts(3, "2", "0");
+    same_texts(3, "1", "0");
+    refused(models_demo(), "--draft-tensor-parallel-size=2", "the model has 1 rank, expected at most as many");
     for (int ranks = 1; ranks <= 3; ranks++)
         same_texts_with_head(ranks, ranks == 2 ? "0.8" : "0");
     refused_heads();
     counted_memory();
     models_fixture(small, "llama-f16");
-    refused(small, "a vocabulary of 109 tokens, expected the model's 2048");
+    refused(small, NULL, "a vocabulary of 109 tokens, expected the model's 2048");
     files_make_dir(dir);
     other_tokens(dir);
-    refused(dir, "expected the model's \"a\"");
-    refused("/nowhere", "/nowhere: cannot open the folder");
+    refused(dir, NULL, "expected the model's \"a\"");
+    refused("/nowhere", NULL, "/nowhere: cannot open the folder");
     files_remove_dir(dir);
     files_remove_dir(small);
     return cases_done();

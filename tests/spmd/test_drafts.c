@@ -3,9 +3,9 @@
  * drafts are. The drafts here are the tokens that came without drafts, correct up to a random position: so the number
  * of accepted drafts is known, too. Guesses and draft models are tested as well: a model that drafts for itself is
  * right wherever likelihood alone decides; and draft heads (EAGLE-3), whose drafts follow from the text alone, whatever
- * was shared, preempted or fed in pieces before. argv: nothing, or "cuda" for models of float32 on a GPU, whose tokens
- * are the same under any close rounding, or "invariant" for all models on a batch-invariant GPU; then nothing, or a
- * part of the names of the fixtures to run. */
+ * was shared, preempted or fed in pieces before; and a draft model on fewer ranks than the model. argv: nothing, or
+ * "cuda" for models of float32 on a GPU, whose tokens are the same under any close rounding, or "invariant" for all
+ * models on a batch-invariant GPU; then nothing, or a part of the names of the fixtures to run. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -237,9 +237,10 @@ static int open_drafts(struct draft_model *d, const struct model_config *m, cons
     return model_draft_for(&d->config, m, drafts, e);
 }
 
-/* drafts: the draft model's fixture, for sequences of draft_len tokens; NULL: there is none. */
+/* drafts: the draft model's fixture, for sequences of draft_len tokens, on draft_ranks ranks (0: all); NULL: there is
+ * none. */
 static void open_instance(struct instance *i, struct draft_model *d, struct world *w, const char *fixture,
-                          const char *drafts, int draft_len, int n_blocks)
+                          const char *drafts, int draft_len, int draft_ranks, int n_blocks)
 {
     char dir[256];
     struct err e = {0};
@@ -252,6 +253,7 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
                                               .n_blocks = n_blocks,
                                               .max_drafts = MAX_DRAFTS,
                                               .draft_len = draft_len,
+                                              .draft_ranks = draft_ranks,
                                               .draft_skip = is_head(drafts)},
                                    .kv_bytes = -1,
                                    .threads = 1,
@@ -330,17 +332,22 @@ static void take_two_flights(struct instance *i, struct draft_model *d)
     i->engine.n_flights = d->instance.engine.n_flights = ENGINE_FLIGHTS;
 }
 
+/* The ways in which a draft model runs: where it pays, always, and always on some of the ranks only. */
+enum way { WHERE_IT_PAYS, ALWAYS, ON_FEWER_RANKS, WAYS };
+
 /* A model drafts for itself or for another one. */
 static void check_model(struct world *w, const char *fixture, const char *drafts, int draft_len,
                         const struct run *plain)
 {
+    static const char *const name[WAYS] = {"", " always", " always, on fewer ranks"};
     struct instance i;
     bool same = strcmp(fixture, drafts) == 0;
-    for (int always = 0; always < 2; always++) {
+    for (int way = 0; way < (w->n_ranks > 1 && same ? WAYS : ON_FEWER_RANKS); way++) {
+        bool always = way != WHERE_IT_PAYS, fewer = way == ON_FEWER_RANKS;
         const struct guess_rules rules = {.most = 1 + 5 * always, .longest = 1, .shortest = 1, .always = always};
         struct draft_model d = {0};
         struct run *run = calloc(1, sizeof *run);
-        open_instance(&i, &d, w, fixture, drafts, draft_len, N_BLOCKS);
+        open_instance(&i, &d, w, fixture, drafts, draft_len, fewer ? (w->n_ranks + 1) / 2 : 0, N_BLOCKS);
         if (always)
             take_two_flights(&i, &d);
         run_all(&i, &d, run, plain, &rules);
@@ -350,11 +357,12 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
         uint64_t n_accepted = all_accepted(s);
         bool me = w->rank == 0;
         tap_all(!me || count_different(plain, run) == 0, "other tokens or bits",
-                "%s, %d ranks, %s drafts%s: the same tokens", fixture, w->n_ranks, drafts, always ? " always" : "");
+                "%s, %d ranks, %s drafts%s: the same tokens", fixture, w->n_ranks, drafts, name[way]);
         tap_all(!me || n_accepted == run->n_expected, "the numbers differ",
                 "%s, %d ranks: all correct drafts are accepted, no others", fixture, w->n_ranks);
-        tap_all(!me || device != DEVICE_CPU || (run->n_unseen > n_requests) == always, "another number",
-                "%s, %d ranks: the last drafts of two steps in flight never leave the device", fixture, w->n_ranks);
+        tap_all(!me || (device != DEVICE_CPU && !fewer) || (run->n_unseen > n_requests) == (always && !fewer),
+                "another number", "%s, %d ranks: the last drafts of two steps in flight never leave the device%s",
+                fixture, w->n_ranks, fewer ? ", unless other devices need them" : "");
         if (always)
             tap_all(!me || s->n_draft_tokens > 4 * (uint64_t)n_requests, "few drafts", "%s, %d ranks: drafts", fixture,
                     w->n_ranks);
@@ -403,7 +411,7 @@ static void check_head(struct world *w, const char *fixture, const char *head, c
         run[roomy] = calloc(1, sizeof *run[roomy]);
         run[roomy]->made = calloc((size_t)n_requests, sizeof *run[roomy]->made);
         run[roomy]->alone = roomy;
-        open_instance(&i, &d, w, fixture, head, MAX_LEN, roomy ? 40 : N_BLOCKS);
+        open_instance(&i, &d, w, fixture, head, MAX_LEN, 0, roomy ? 40 : N_BLOCKS);
         if (roomy)
             take_two_flights(&i, &d);
         run_all(&i, &d, run[roomy], plain, &rules);
@@ -431,7 +439,7 @@ static void check_fixture(struct world *w, const char *fixture, const char *othe
     const struct guess_rules none = {0}, replayed = {.most = DRAFTS_MAX};
     struct instance i;
     struct run *plain = calloc(1, sizeof *plain), *drafted = calloc(1, sizeof *drafted);
-    open_instance(&i, NULL, w, fixture, NULL, 0, N_BLOCKS);
+    open_instance(&i, NULL, w, fixture, NULL, 0, 0, N_BLOCKS);
     run_all(&i, NULL, plain, NULL, &none);
     run_all(&i, NULL, drafted, plain, &replayed);
     check_guesses(&i, fixture, plain);

@@ -325,6 +325,7 @@ static void check_sequences(struct schedule *run, const struct plan *p)
         assert_int_equal(s->rope_len, r->prompt.n);
         for (int j = 0; j < s->n_tokens; j++, token++) {
             int pos = s->pos + j;
+            assert_true(*token != PLAN_DRAFTED || run->s.setup.limits.draft_ranks == 0);
             if (pos < (int)r->prompt.n)
                 assert_int_equal(*token, r->prompt.id[pos]);
             else

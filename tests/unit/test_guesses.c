@@ -150,9 +150,12 @@ static struct guess_rules rules_of(struct run_options o)
     return rules;
 }
 
-#define CONFIG(json)       \
-    ((struct run_options){ \
-        .speculative_config = (json), .num_speculative_tokens = -1, .prompt_lookup_max = -1, .prompt_lookup_min = -1})
+#define CONFIG(json)                                    \
+    ((struct run_options){.speculative_config = (json), \
+                          .num_speculative_tokens = -1, \
+                          .prompt_lookup_max = -1,      \
+                          .prompt_lookup_min = -1,      \
+                          .draft_ranks = -1})
 
 static void options_say_how(void **state)
 {
@@ -172,6 +175,27 @@ static void options_say_how(void **state)
     assert_true(r.most == 5 && r.shortest == 2 && r.longest == 9 && r.always);
     o.speculative = SPECULATIVE_OFF;
     assert_int_equal(rules_of(o).most, 0);
+}
+
+static void expect_ranks(struct run_options o, int expected)
+{
+    struct err e = {0};
+    int32_t n = -1;
+    assert_int_equal(draft_ranks(&n, &o, &e), 0);
+    assert_int_equal(n, expected);
+}
+
+static void a_draft_model_may_have_fewer_ranks(void **state)
+{
+    (void)state;
+    struct run_options o = CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\"}");
+    expect_ranks(o, 0);
+    o.speculative_config = "{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 2}";
+    expect_ranks(o, 2);
+    o.draft_ranks = 1; /* an option takes precedence */
+    expect_ranks(o, 1);
+    o.speculative = SPECULATIVE_OFF;
+    expect_ranks(o, 0);
 }
 
 static void expect_folder(struct run_options o, const char *expected)
@@ -261,8 +285,16 @@ static void options_are_refused_by_name(void **state)
            "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
     refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which need it");
     refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3, \"model\": 5}"), "\"model\"");
-    refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 1}"),
-           "\"draft_tensor_parallel_size\" is not supported");
+    refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"parallel_drafting\": true}"),
+           "\"parallel_drafting\" is not supported");
+    refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 0}"),
+           "draft_tensor_parallel_size");
+    refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"draft_tensor_parallel_size\": 1}"),
+           "draft_tensor_parallel_size is of the method \"draft_model\"");
+    refuse(CONFIG("{\"method\": \"mtp\", \"num_speculative_tokens\": 1, \"draft_tensor_parallel_size\": 1}"),
+           "draft_tensor_parallel_size is of the method \"draft_model\"");
+    refuse((struct run_options){.draft_ranks = 2, .num_speculative_tokens = 3},
+           "draft_tensor_parallel_size is of the method \"draft_model\"");
     refuse(CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2}"),
            "are of the method \"ngram\"");
     struct run_options both = CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3}");
@@ -329,6 +361,7 @@ int main(void)
         cmocka_unit_test(answers_wait_to_be_learned),
         cmocka_unit_test(times_between_known_ones),
         cmocka_unit_test(options_say_how),
+        cmocka_unit_test(a_draft_model_may_have_fewer_ranks),
         cmocka_unit_test(options_are_refused_by_name),
         cmocka_unit_test(options_name_a_draft_model),
         cmocka_unit_test(a_draft_model_pays_or_rests),

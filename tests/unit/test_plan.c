@@ -260,7 +260,9 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.block[2].block = 11, "block entry 2 is out of bounds");
     REFUSED(a.block[1].kind = KV_WINDOWED, "block entry 1 is out of bounds");
     REFUSED(a.block[1].kind = -1, "block entry 1 is out of bounds");
-    REFUSED(a.token[0] = PLAN_DRAFTED, "token id -2, vocabulary 50"); /* there is no draft model */
+    REFUSED(a.token[0] = PLAN_DRAFTED, "token id -2, vocabulary 50"); /* there is no draft model, */
+    REFUSED((a.token[0] = PLAN_DRAFTED, b.limits.draft_len = 9, b.limits.draft_ranks = 1), /* or not on all ranks */
+            "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
     REFUSED(a.kind = PLAN_DROP + 1, "has kind 8");
@@ -404,7 +406,7 @@ static void reserves(void **state)
                                  .max_logit_rows = 4,
                                  .n_blocks = 7,
                                  .mask_words = 1},
-                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0};
+                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);

@@ -127,6 +127,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
     if (drafts == MODEL_DRAFTS) {
         l->draft_len = 20 + random_below(seed, SCHEDULE_MAX_LEN - 19);
         setup.guesses.always = random_below(seed, 3) != 0;
+        l->draft_ranks = random_below(seed, 3) == 0;
     }
     setup.guesses.most = drafts != NO_DRAFTS ? 1 + random_below(seed, DRAFTS_MAX) : 0;
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
