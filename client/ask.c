@@ -53,7 +53,7 @@ char *ask_read_text(const char *word, size_t *bytes, struct err *e)
     return copy;
 }
 
-static int set(json_t *request, const char *key, json_t *value, struct err *e)
+static int set_member(json_t *request, const char *key, json_t *value, struct err *e)
 {
     return json_object_set_new(request, key, value) == 0 ? 0 : ERR(e, ERR_INPUT, "the %s is not UTF-8", key);
 }
@@ -77,9 +77,9 @@ static int set_prompt(json_t *request, const struct ask_options *o, struct err *
         json_t *turns = json_array();
         status = o->system != NULL ? ask_add_turn(turns, "system", o->system, strlen(o->system), e) : 0;
         status = status == 0 ? ask_add_turn(turns, "user", text, bytes, e) : -1;
-        status = set(request, "messages", turns, e) == 0 ? status : -1;
+        status = set_member(request, "messages", turns, e) == 0 ? status : -1;
     } else if (status == 0) {
-        status = set(request, "prompt", json_stringn(text, bytes), e);
+        status = set_member(request, "prompt", json_stringn(text, bytes), e);
     }
     free(text);
     return status;
@@ -100,7 +100,7 @@ static int set_ids(json_t *request, const char *text, struct err *e)
         (void)json_array_append_new(ids, json_integer(id));
         at = end + strspn(end, ", \n");
     }
-    return set(request, "token_ids", ids, e);
+    return set_member(request, "token_ids", ids, e);
 }
 
 static bool makes_text(const struct ask_options *o)
@@ -123,21 +123,21 @@ static json_t *begin_request(const struct ask_options *o, const char *op, struct
     json_t *request = json_copy(o->call.request);
     char name[64];
     (void)snprintf(name, sizeof name, "client-%ld-%.0f", (long)getpid(), 1e6 * seconds_now());
-    if (request == NULL || set(request, "op", json_string(op), e) != 0) {
+    if (request == NULL || set_member(request, "op", json_string(op), e) != 0) {
         ERR(e, ERR_MEMORY, "out of host memory: a request");
         json_decref(request);
         return NULL;
     }
     if (json_object_get(request, "request_id") == NULL)
-        (void)set(request, "request_id", json_string(name), e);
+        (void)set_member(request, "request_id", json_string(name), e);
     return request;
 }
 
 /* Streamed text has no limit of tokens unless the options set one. */
 static void set_stream(json_t *request, struct err *e)
 {
-    if (set(request, "stream", json_true(), e) == 0 && json_object_get(request, "max_tokens") == NULL)
-        (void)set(request, "max_tokens", json_integer(-1), e);
+    if (set_member(request, "stream", json_true(), e) == 0 && json_object_get(request, "max_tokens") == NULL)
+        (void)set_member(request, "max_tokens", json_integer(-1), e);
 }
 
 /* The message; the caller decrefs. NULL on failure. */
@@ -301,7 +301,7 @@ int ask(struct connection *c, const struct ask_options *o, struct err *e)
 int ask_chat(struct connection *c, const struct ask_options *o, json_t *turns, FILE *copy, struct err *e)
 {
     json_t *request = begin_request(o, "generate", e);
-    if (e->code == ERR_NONE && set(request, "messages", json_incref(turns), e) == 0)
+    if (e->code == ERR_NONE && set_member(request, "messages", json_incref(turns), e) == 0)
         set_stream(request, e);
     return exchange(c, o, request, copy, e);
 }

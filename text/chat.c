@@ -52,7 +52,7 @@ static json_t *read_tokens(const json_t *config, const char *path, struct err *e
     return tokens;
 }
 
-static void set(json_t *all, const char *name, const json_t *value, struct err *e)
+static void set_variable(json_t *all, const char *name, const json_t *value, struct err *e)
 {
     json_t *v = value != NULL ? json_incref((json_t *)value) : json_null();
     if (json_object_set_new(all, name, v) != 0)
@@ -63,9 +63,9 @@ static void set(json_t *all, const char *name, const json_t *value, struct err *
 static json_t *variables_of(const struct chat_request *r, struct err *e)
 {
     json_t *all = r->variables != NULL ? json_copy((json_t *)r->variables) : json_object();
-    set(all, "messages", r->messages, e);
-    set(all, "tools", r->tools, e);
-    set(all, "documents", r->documents, e);
+    set_variable(all, "messages", r->messages, e);
+    set_variable(all, "tools", r->tools, e);
+    set_variable(all, "documents", r->documents, e);
     if (json_object_set_new(all, "add_generation_prompt", json_boolean(r->add_generation_prompt)) != 0)
         ERR(e, ERR_MEMORY, "out of host memory: chat");
     return all;

@@ -16,7 +16,7 @@ struct outcome {
 };
 
 /* Finds the head of text, given in pieces; 0: there is none. */
-static size_t find(const char *text, size_t n, size_t piece, struct http_refusal *r)
+static size_t find_head(const char *text, size_t n, size_t piece, struct http_refusal *r)
 {
     size_t scanned = 0, bytes = 0;
     for (size_t to = piece; bytes == 0 && r->status == 0; to += piece) {
@@ -51,7 +51,7 @@ static struct outcome read_request(const char *text, size_t n, size_t piece)
     struct http_refusal r = {0};
     struct outcome o = {0};
     struct http_head *h = calloc(1, sizeof *h);
-    size_t bytes = find(text, n, piece, &r);
+    size_t bytes = find_head(text, n, piece, &r);
     char *head = bytes > 0 ? malloc(bytes) : NULL;
     struct http_body b;
     if (h == NULL || (bytes > 0 && head == NULL))

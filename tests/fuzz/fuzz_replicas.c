@@ -74,7 +74,7 @@ static void order(const uint8_t *data, size_t size)
 
 static struct task *known[N_JOBS];
 
-static struct task *find(void *context, uint64_t number, bool take)
+static struct task *find_task(void *context, uint64_t number, bool take)
 {
     (void)context;
     struct task *j = number < N_JOBS ? known[number] : NULL;
@@ -105,7 +105,7 @@ static struct task *make_task(uint64_t number)
 
 static void report(const uint8_t *data, size_t size)
 {
-    const struct report_rules is = {VOCAB, 2, find, NULL};
+    const struct report_rules is = {VOCAB, 2, find_task, NULL};
     struct task *mine[N_JOBS];
     struct err e = {0};
     for (int i = 0; i < N_JOBS; i++)
@@ -246,7 +246,7 @@ static void seed_report(const char *folder, struct task *a, struct task *b)
                        .ranks = ranks,
                        .recent = ranks,
                        .n_ranks = 2};
-    const struct report_rules is = {VOCAB, 2, find, NULL};
+    const struct report_rules is = {VOCAB, 2, find_task, NULL};
     struct wire_out w = {0};
     struct err e = {0};
     a->work.next = b;

@@ -197,7 +197,7 @@ static void bad_orders(void **state)
 
 static struct task *known[2];
 
-static struct task *find(void *context, uint64_t number, bool take)
+static struct task *find_task(void *context, uint64_t number, bool take)
 {
     (void)context;
     for (int i = 0; i < 2; i++)
@@ -209,7 +209,7 @@ static struct task *find(void *context, uint64_t number, bool take)
     return NULL;
 }
 
-static const struct report_rules report_rules = {VOCAB, 2, find, NULL};
+static const struct report_rules report_rules = {VOCAB, 2, find_task, NULL};
 
 static struct sampled make_sampled(int32_t token)
 {

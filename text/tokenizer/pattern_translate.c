@@ -123,7 +123,7 @@ static int options(struct translation *t, bool *scoped)
 static int translate_alternatives(struct translation *t, int depth);
 
 /* A group with t->at at its '('. */
-static int group(struct translation *t, int depth)
+static int translate_group(struct translation *t, int depth)
 {
     static const char *const header[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
     size_t start = t->out->bytes, opened = t->at;
@@ -190,7 +190,7 @@ static int item(struct translation *t, int depth)
     bool negated;
     size_t start = t->out->bytes;
     if (c == '(')
-        return group(t, depth);
+        return translate_group(t, depth);
     if (strchr("*+?{", c) != NULL && (rc = quantifier(t)) != 0)
         return rc < 0 ? -1 : 0;
     t->quantified = false;

@@ -55,7 +55,7 @@ struct lt_product {
 };
 
 template <typename V>
-static void set(cublasStatus_t *rc, struct lt_product *p, cublasLtMatmulDescAttributes_t attribute, V value)
+static void set_attribute(cublasStatus_t *rc, struct lt_product *p, cublasLtMatmulDescAttributes_t attribute, V value)
 {
     if (*rc == CUBLAS_STATUS_SUCCESS)
         *rc = cublasLtMatmulDescSetAttribute(&p->desc, attribute, &value, sizeof value);
@@ -67,10 +67,10 @@ static void set_scales(cublasStatus_t *rc, struct lt_product *p, bool blocks, co
     const int32_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     const int32_t of_blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
     const int32_t of_columns = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-    set(rc, p, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks ? of_blocks : of_rows);
-    set(rc, p, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, blocks ? of_columns : of_rows);
-    set(rc, p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)scales->w);
-    set(rc, p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)scales->x);
+    set_attribute(rc, p, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks ? of_blocks : of_rows);
+    set_attribute(rc, p, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, blocks ? of_columns : of_rows);
+    set_attribute(rc, p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)scales->w);
+    set_attribute(rc, p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)scales->x);
 #else
     (void)p, (void)blocks, (void)scales;
     *rc = CUBLAS_STATUS_NOT_SUPPORTED;
@@ -82,10 +82,10 @@ static cublasStatus_t describe(struct lt_product *p, const struct shape *s, cons
 {
     cudaDataType_t type = lt_type(s->type), in = s->scales != SCALES_NONE ? CUDA_R_8F_E4M3 : type;
     cublasStatus_t rc = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    set(&rc, p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    set_attribute(&rc, p, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (s->bias) {
-        set(&rc, p, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-        set(&rc, p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+        set_attribute(&rc, p, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        set_attribute(&rc, p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     }
     if (s->scales != SCALES_NONE)
         set_scales(&rc, p, s->scales == SCALES_OF_BLOCKS, scales);
