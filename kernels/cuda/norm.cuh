@@ -5,7 +5,7 @@
 #include "kernels/cuda/vectors.cuh"
 
 #define NORM_THREADS 1024 /* maximum of a block */
-#define NORM_GROUPS  32   /* of 32 neighbouring vectors, in a row with one vector per thread */
+#define NORM_PARTS   32   /* of a sum, of 32 neighbouring vectors each, in a row with one vector per thread */
 
 #define NORM_PLAIN_KEPT    2 /* vectors that a thread keeps where norm_is_plain */
 #define NORM_PLAIN_THREADS (NORM_THREADS / NORM_PLAIN_KEPT)
@@ -63,9 +63,9 @@ static inline bool norm_is_plain(const struct norm_args &a, int n)
 /* The sum over the block of what its threads have of K vectors, those of each 32 neighbouring ones first: the same bits
  * whatever K is. part: of this sum alone. */
 template <int K>
-__device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_GROUPS])
+__device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_PARTS])
 {
-    int lane = threadIdx.x % 32, group = threadIdx.x / 32, n_warps = blockDim.x / 32, d = 16;
+    int lane = threadIdx.x % 32, at = threadIdx.x / 32, n_warps = blockDim.x / 32, d = 16;
     /* Lanes with several sums exchange halves of them with another lane. */
 #pragma unroll
     for (int half = K / 2; half > 0; half /= 2, d /= 2) {
@@ -75,13 +75,13 @@ __device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_GROUPS
             float other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + half], d);
             x[i] = (upper ? x[i + half] : x[i]) + other;
         }
-        group += upper ? half * n_warps : 0;
+        at += upper ? half * n_warps : 0;
     }
 #pragma unroll
     for (d = 16 / K; d > 0; d /= 2)
         x[0] += __shfl_xor_sync(0xffffffffu, x[0], d);
     if (lane % (32 / K) == 0)
-        part[group] = x[0];
+        part[at] = x[0];
     __syncthreads();
     return warp_sum(lane < K * n_warps ? part[lane] : 0.0f);
 }
@@ -206,7 +206,7 @@ struct norm_row {
     /* result = norm of the row in x or, with K 0, in `row`. */
     __device__ void run(T *result, const T *row)
     {
-        __shared__ float part[3][NORM_GROUPS];
+        __shared__ float part[3][NORM_PARTS];
         float sum[SUMS], square[SUMS], mean = 0, rest = 0;
         add_up(sum, square, row, 0);
         /* Around the mean, so that a large mean does not cancel the variance; the mean's rounding error is subtracted

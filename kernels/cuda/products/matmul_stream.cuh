@@ -12,8 +12,8 @@
 
 #define STREAM_MAX_TOKENS 16
 
-/* Bytes in flight to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a
- * block on an A100 has no more shared memory. */
+/* Bytes in flight to each multiprocessor. More than 128 KiB leaves x too little cache, and with R 4 a block on an A100
+ * has no more shared memory. */
 #define STREAM_RING_BYTES(R) ((R) > 2 ? 96 * 1024 : 128 * 1024)
 
 /* The settings for a number type (measured on an H200, 2026-11-20). The warps determine the order of summation. */

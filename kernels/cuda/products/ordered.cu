@@ -31,7 +31,7 @@ static void each_form(F f)
     f(ordered_many_form<2, 256, 1>()), f(ordered_many_form<2, 64, 1>()), f(ordered_few_form<3, 16, 1>());
 }
 
-/* The rows of x in a chunk: whole groups of 8. */
+/* The rows of x in a chunk: a multiple of 8. */
 template <typename FORM>
 static int rows_of_chunk(int n_tokens)
 {

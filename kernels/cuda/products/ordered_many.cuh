@@ -32,10 +32,10 @@ struct ordered_many_form : ordered_tile<64 * G, N, CH> {
 };
 
 template <typename T, typename FORM>
-struct ordered_group {
+struct ordered_warpgroup {
     static const int N = FORM::WIDTH;
     const ordered_work<T, FORM> &work;
-    int group;
+    int warpgroup;
 
     __device__ void multiply(float (&sum)[N / 2], ordered_cursor &at) const
     {
@@ -48,7 +48,7 @@ struct ordered_group {
 #pragma unroll
             for (int chunk = 0; chunk < FORM::CHUNKS; chunk++) {
                 uint64_t x =
-                    warpgroup_matrix<128>(shared_address(work.x_rows(slot, chunk) + group * 64 * 128), 16, 1024);
+                    warpgroup_matrix<128>(shared_address(work.x_rows(slot, chunk) + warpgroup * 64 * 128), 16, 1024);
                 uint64_t w = warpgroup_matrix<128>(shared_address(work.w_rows(slot, chunk)), 16, 1024);
 #pragma unroll
                 for (int k = 0; k < ORDERED_COLS / 16; k++)
@@ -96,7 +96,7 @@ struct ordered_group {
         wait_for_previous(); /* which may still read or write the results' memory */
         for (ordered_cursor at = work.first(); !work.ended(at);) {
             float sum[N / 2];
-            int token = work.token0(at) + group * 64, row = work.row0(at);
+            int token = work.token0(at) + warpgroup * 64, row = work.row0(at);
             multiply(sum, at);
             store_all(sum, token, row);
         }
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(FORM::THREADS, 1)
     } else {
         if constexpr (FORM::WIDTH > 128)
             take_registers<232>();
-        ordered_group<T, FORM>{work, (int)threadIdx.x / 128 - 1}.multiply_all();
+        ordered_warpgroup<T, FORM>{work, (int)threadIdx.x / 128 - 1}.multiply_all();
     }
 }
 
