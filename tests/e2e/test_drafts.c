@@ -40,12 +40,14 @@ static const char ngrams[] =
 static const char suffixes[] =
     "{\"method\": \"suffix\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 2, \"prompt_lookup_max\": 8}";
 
-/* The model drafts for itself. */
+/* The model drafts for itself, on one of its ranks. */
 static const char *by_model(void)
 {
     static char config[400];
     (void)snprintf(config, sizeof config,
-                   "{\"method\": \"draft_model\", \"model\": \"%s\", \"num_speculative_tokens\": 5}", models_demo());
+                   "{\"method\": \"draft_model\", \"model\": \"%s\", \"num_speculative_tokens\": 5, "
+                   "\"draft_tensor_parallel_size\": 1}",
+                   models_demo());
     return config;
 }
 
