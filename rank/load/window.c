@@ -3,8 +3,9 @@
 #include "rank/load/loader.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
-#define PAGE ((size_t)4096)
+#define PAGE ((size_t)2 << 20) /* huge pages: a driver pins them sooner, and copies need fewer translations */
 
 int window_open(struct window *x, size_t bytes, const struct loader *l, struct err *e)
 {
@@ -15,6 +16,7 @@ int window_open(struct window *x, size_t bytes, const struct loader *l, struct e
     x->memory = aligned_alloc(PAGE, x->bytes);
     if (x->memory == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory for %zu bytes to load through", bytes);
+    (void)madvise(x->memory, x->bytes, MADV_HUGEPAGE); /* small pages will do, too */
     if (l->ops->async != NULL) {
         loader_touch(l, x->memory, x->bytes);
         x->pinned = loader_pin(l, x->memory, x->bytes);

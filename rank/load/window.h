@@ -14,7 +14,7 @@ struct queue;
 
 /* Zeroed: there is none. */
 struct window {
-    unsigned char *memory; /* aligned to pages */
+    unsigned char *memory; /* aligned to huge pages */
     size_t bytes;
     bool pinned;
 };

@@ -58,6 +58,11 @@ static void nan_code(const char *dir)
     patch(dir, DOWN "weight", 7, "\xff", 1);
 }
 
+static void last_code_nan(const char *dir)
+{
+    patch(dir, DOWN "weight", 48 * 88 - 1, "\x7f", 1);
+}
+
 static void exponent_255(const char *dir)
 {
     patch(dir, DOWN "weight_scale_inv", 1, "\xff", 1);
@@ -238,6 +243,8 @@ static const struct bad_start cases[] = {
     {"an invalid scheme of keys and values", CONFIG, "quantization_config/kv_cache_scheme", "7", CHANNEL,
      .words = {"kv_cache_scheme", "an integer", "an object"}},
     {"a NaN code", .damage = nan_code, BLOCKS, .words = {DOWN "weight", "not numbers", "expected weights"}},
+    {"a NaN as the last code", .damage = last_code_nan, BLOCKS,
+     .words = {DOWN "weight", "not numbers", "expected weights"}},
     {"a NaN exponent", .damage = exponent_255, BLOCKS, .words = {DOWN "weight_scale_inv", "scale", "positive"}},
     {"blocks of another size", CONFIG, "quantization_config/weight_block_size/1", "64", BLOCKS,
      .words = {"weight_scale_inv", "has shape", "expected ["}},
