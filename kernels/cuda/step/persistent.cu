@@ -4,6 +4,7 @@
 #include "kernels/cuda/step/persistent_kernel.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/cuda/step/persistent_model.h"
+#include "kernels/cuda/step/persistent_one.h"
 
 #define WIDE_FROM 4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
 
@@ -298,7 +299,7 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
     const struct code_kernels *const all[] = {&code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
                                               &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
                                               &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_e4m3_one,
-                                              &code_kernels_int4_one,  &code_kernels_keys};
+                                              &code_kernels_int4_one,  &code_kernels_keys,      &code_kernels_one};
     for (const struct code_kernels *kernels : all)
         kernels->patience(q, for_others, for_own);
 }
@@ -308,7 +309,10 @@ static const struct code_kernels *find_kernels_of_one(const struct persistent *p
 {
     if (p->coded_keys || p->outputs)
         return nullptr;
-    return p->form == FORM_E4M3 ? &code_kernels_e4m3_one : p->form == FORM_INT4 ? &code_kernels_int4_one : nullptr;
+    return p->form == FORM_E4M3   ? &code_kernels_e4m3_one
+           : p->form == FORM_INT4 ? &code_kernels_int4_one
+           : p->keys              ? &code_kernels_one
+                                  : nullptr;
 }
 
 /* NULL: the plain ones of 16-bit weights, which this file has. */
@@ -461,7 +465,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         return;
     }
     const struct code_kernels *kernels = find_code_kernels(p, needs_full(p, batch));
-    if (batch->n_tokens == 1 && find_kernels_of_one(p) != nullptr)
+    if (batch->n_tokens == 1 && p->args.taps.n == 0 && find_kernels_of_one(p) != nullptr)
         kernels = find_kernels_of_one(p);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
