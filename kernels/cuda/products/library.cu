@@ -10,7 +10,7 @@
 #define CHOICES         1024 /* products that are remembered, a power of two */
 #define ROW_SCALES      (CUBLAS_VERSION >= 120900)
 #define OFFERS          8    /* of cuBLASLt for a product, the best first */
-#define COMPARED_TOKENS 1024 /* from which offers are compared */
+#define COMPARED_TOKENS 1024 /* from which their times are estimated */
 
 /* The properties on which cuBLASLt's choice depends. Compared as bytes: no padding. */
 struct shape {
@@ -115,18 +115,30 @@ static const struct tile_cost tile_costs[] = {
 #endif
 };
 
+/* An attribute of an algorithm; 0: it is not known. */
+template <typename V>
+static V config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute)
+{
+    V value = 0;
+    size_t written;
+    return cublasLtMatmulAlgoConfigGetAttribute(algo, attribute, &value, sizeof value, &written) ==
+                   CUBLAS_STATUS_SUCCESS
+               ? value
+               : 0;
+}
+
+/* The number of parts into which it splits the columns; 0 counts as one. */
+static int parts_of(const cublasLtMatmulAlgo_t *algo)
+{
+    return config_of<int32_t>(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+}
+
 /* The estimated time of a product, in an arbitrary unit: the multiprocessors compute its tiles in waves. 0: it is not
  * known. */
 static double cost_of(const cublasLtMatmulAlgo_t *algo, const struct shape *s, int n_multiprocessors)
 {
-    uint32_t id = 0;
-    int32_t parts = 0; /* of the columns */
-    size_t written;
-    if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &id, sizeof id, &written) !=
-            CUBLAS_STATUS_SUCCESS ||
-        cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written) !=
-            CUBLAS_STATUS_SUCCESS ||
-        parts > 1)
+    uint32_t id = config_of<uint32_t>(algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+    if (parts_of(algo) > 1)
         return 0;
     for (const struct tile_cost &t : tile_costs) {
         int n_tiles = ((s->rows + t.rows - 1) / t.rows) * ((s->n_tokens + t.tokens - 1) / t.tokens);
@@ -137,11 +149,50 @@ static double cost_of(const cublasLtMatmulAlgo_t *algo, const struct shape *s, i
     return 0;
 }
 
-/* Are several offers for the product compared? The costs above are those of 16-bit types on Hopper. */
+/* Tiles that may fill the device with one wave where tokens are few. */
+static const struct {
+    uint32_t id;
+    int rows, tokens;
+} small_tiles[] = {
+    {CUBLASLT_MATMUL_TILE_64x32, 64, 32},   {CUBLASLT_MATMUL_TILE_32x64, 32, 64},
+    {CUBLASLT_MATMUL_TILE_64x64, 64, 64},   {CUBLASLT_MATMUL_TILE_64x96, 64, 96},
+    {CUBLASLT_MATMUL_TILE_96x64, 96, 64},   {CUBLASLT_MATMUL_TILE_128x32, 128, 32},
+    {CUBLASLT_MATMUL_TILE_128x64, 128, 64}, {CUBLASLT_MATMUL_TILE_64x128, 64, 128},
+#if CUBLAS_VERSION >= 130000
+    {CUBLASLT_MATMUL_TILE_64x16, 64, 16},   {CUBLASLT_MATMUL_TILE_64x24, 64, 24},
+    {CUBLASLT_MATMUL_TILE_64x48, 64, 48},   {CUBLASLT_MATMUL_TILE_48x64, 48, 64},
+#endif
+};
+
+/* Does the offer have a tile for at least nine tenths of the multiprocessors, and no second one for any? */
+static bool is_one_wave(const cublasLtMatmulAlgo_t *algo, const struct shape *s, int n_multiprocessors)
+{
+    uint32_t id = config_of<uint32_t>(algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+    for (const auto &t : small_tiles) {
+        int n_tiles = ((s->rows + t.rows - 1) / t.rows) * ((s->n_tokens + t.tokens - 1) / t.tokens);
+        if (t.id == id)
+            return n_tiles <= n_multiprocessors && n_tiles * 10 >= n_multiprocessors * 9;
+    }
+    return false;
+}
+
+/* Are several offers for the product compared? What is known of tiles is known of 16-bit types on Hopper. */
 static bool compares_offers(const struct library *m, const struct shape *s)
 {
-    return m->n_multiprocessors > 0 && s->n_tokens >= COMPARED_TOKENS && s->type != DTYPE_F32 &&
-           s->scales == SCALES_NONE;
+    return m->n_multiprocessors > 0 && s->type != DTYPE_F32 && s->scales == SCALES_NONE;
+}
+
+/* The one of n >= 1 offers for few tokens to take: the first one, or, if that splits the columns into parts, one that
+ * has a wave of tiles without it. */
+static int choose_for_few(const cublasLtMatmulHeuristicResult_t *offer, int n, const struct shape *s,
+                          int n_multiprocessors)
+{
+    if (parts_of(&offer[0].algo) > 1)
+        for (int i = 1; i < n; i++)
+            if (offer[i].state == CUBLAS_STATUS_SUCCESS && parts_of(&offer[i].algo) <= 1 &&
+                is_one_wave(&offer[i].algo, s, n_multiprocessors))
+                return i;
+    return 0;
 }
 
 /* The one of n >= 1 offers to take: the first one, unless another one is estimated to be faster. That depends only on
@@ -149,6 +200,8 @@ static bool compares_offers(const struct library *m, const struct shape *s)
 static int choose_offer(const cublasLtMatmulHeuristicResult_t *offer, int n, const struct shape *s,
                         int n_multiprocessors)
 {
+    if (s->n_tokens < COMPARED_TOKENS)
+        return choose_for_few(offer, n, s, n_multiprocessors);
     int best = 0;
     double least = n > 1 ? cost_of(&offer[0].algo, s, n_multiprocessors) : 0;
     for (int i = 1; i < n; i++) {
