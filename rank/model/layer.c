@@ -7,6 +7,7 @@
  * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
 #include "kernels/adding.h"
+#include "kernels/gated.h"
 #include "kernels/inputs.h"
 #include "rank/model/latent.h"
 
@@ -111,6 +112,17 @@ static bool activate_quantised(const struct layer_run *r, int layer)
            r->ops->inputs->activate(r->q, w[WEIGHT_MLP_OUT], r->act->mlp, m->activation, r->batch->n_tokens);
 }
 
+/* The first product of a gated MLP and its activation as one operation; false: nothing was done. */
+static bool gated_at_once(const struct layer_run *r, const void *in, const struct weight *w, const struct weight *bias)
+{
+    const struct model_config *m = &r->network->config;
+    struct activations *a = r->act;
+    if (!m->gated_mlp || bias != NULL || w->order != NULL)
+        return false;
+    r->ops->matmul(r->q, a->mlp, in, w, NULL, 0, false); /* of no tokens: tells the profiler what follows */
+    return gated_product(r->ops, r->q, a->activated, in, w, m->activation, r->batch->n_tokens);
+}
+
 /* to (+)= this rank's share of the dense MLP's output */
 static void dense(const struct layer_run *r, int layer, const void *in, void *to, bool accumulate)
 {
@@ -118,12 +130,15 @@ static void dense(const struct layer_run *r, int layer, const void *in, void *to
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
-    layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
-    if (activate_quantised(r, layer)) {
-        layer_product(r, to, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
-        return;
+    if (!gated_at_once(r, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS])) {
+        layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
+        if (activate_quantised(r, layer)) {
+            layer_product(r, to, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+            return;
+        }
+        r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n,
+                         range_length(r->network->shard.ffn));
     }
-    r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
     layer_product(r, to, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
@@ -157,8 +172,10 @@ static void shared(const struct layer_run *r, int layer, const void *in)
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens, columns = range_length(r->network->shard.shared_ffn);
-    layer_product(r, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, n, false);
-    r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n, columns);
+    if (!gated_at_once(r, in, w[WEIGHT_SHARED_IN], NULL)) {
+        layer_product(r, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, n, false);
+        r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n, columns);
+    }
     if (m->experts.shared_gate)
         r->ops->gate(r->q, a->activated, in, w[WEIGHT_SHARED_GATE], n, columns);
     layer_product(r, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, n, true);

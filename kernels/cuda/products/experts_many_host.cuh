@@ -4,6 +4,7 @@
 #define PRODUCTS_EXPERTS_MANY_HOST_CUH
 
 #include "kernels/cuda/products/experts_many.cuh"
+#include "kernels/cuda/products/gated.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 #include "kernels/invariance.h"
@@ -37,6 +38,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     prepare_coded_experts(q);
     prepare_coded_products(q);
     prepare_ordered_products(q);
+    prepare_gated_products(q);
     return find_encoder(q);
 }
 
