@@ -87,7 +87,7 @@ static const struct opt load_rows[] = {
             "most 15)"),
     INTEGER("load-slots", load_slots, 4, 64, 0,
             "blocks in a rank's window; some are read while others are copied (default 4 of 8 MiB on CPUs, otherwise 8 "
-            "of 4 MiB; for ranks that read alone 2 per thread)"),
+            "of 4 MiB; for ranks that read alone 2 per thread, or 3 for the only rank of a node)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), 4096, 1 << 30, 0, NULL,
      "with --load-threads 2 or more, or --load-way alone: bytes that a thread reads at a time (default 512K; a single "
      "thread reads whole blocks; for ranks that read alone, with any number of threads, 1M, at most 256M in all slots)",

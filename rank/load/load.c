@@ -74,7 +74,8 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define DEVICE_THREADS     15
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
-#define ALONE_SLOTS        2                    /* of a thread */
+#define ALONE_SLOTS        2 /* of a thread */
+#define LONE_SLOTS         3 /* of a thread of a node's only rank: with two, a slot comes back late */
 #define ALONE_BYTES        ((int64_t)256 << 20) /* most bytes of all slots; unpacked data take as much again */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
@@ -124,8 +125,8 @@ static double peak_host_bytes(void)
 
 /* The number of reading threads: one if the main thread copies with the others; if a device copies, all but one, up to
  * the number that saturates its bus with some margin: 8 threads were seen to read 50 GB/s from the page cache, 15 read
- * 90. */
-static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
+ * 90. lone: no other rank of the node reads, and no steps run beside. */
+static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q, bool lone)
 {
     bool device = ops->async != NULL, alone = s->way == LOAD_ALONE;
     if (s->n_threads <= 0)
@@ -133,7 +134,9 @@ static void fill_in(struct load_setup *s, const struct ops *ops, const struct qu
                        : q->n_threads - 1 < DEVICE_THREADS ? q->n_threads - 1
                                                            : DEVICE_THREADS;
     if (s->n_slots <= 0)
-        s->n_slots = alone ? ALONE_SLOTS * s->n_threads : device ? DEVICE_SLOTS : HOST_SLOTS;
+        s->n_slots = alone    ? (device && lone ? LONE_SLOTS : ALONE_SLOTS) * s->n_threads
+                     : device ? DEVICE_SLOTS
+                              : HOST_SLOTS;
     s->n_slots = s->n_slots < ALONE_MAX_SLOTS ? s->n_slots : ALONE_MAX_SLOTS;
     if (s->piece_bytes <= 0)
         s->piece_bytes = (int64_t)(alone ? ALONE_BLOCK_BYTES : PIECE_BYTES);
@@ -297,7 +300,7 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
     l.seen = atomic_load(&side->n_steps);
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
-    fill_in(setup, ops, q);
+    fill_in(setup, ops, q, false);
     if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, &side->window, e) != 0) {
         alone_close(&a);
         read_plan_free(&plan);
@@ -341,7 +344,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     fatal_agree(w, e);
     setup->way = choose_way(&l, w, e);
     fatal_agree(w, e);
-    fill_in(setup, ops, q);
+    fill_in(setup, ops, q, w->n_node_ranks == 1);
     l.since = seconds_now();
     (setup->way == LOAD_ALONE ? run_alone : run_together)(&l, w, e);
     if (q->err.code != ERR_NONE)
