@@ -76,7 +76,7 @@ __device__ static inline void expert_first_codes(weight_ring<SLOTS> &ring, const
         uint32_t bias = t < a.n_tokens ? expert_first_bias<T>(a, c, at, layer.bias[2]) : 0;
         float sum[1][4] = {};
         codes.multiply(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, sum);
-        expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
+        expert_keep_codes<FORM>(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, t, partial, bias, epoch);
     }
@@ -153,7 +153,7 @@ __device__ static inline void expert_first_apart(weight_ring<SLOTS> &ring, const
         codes.multiply(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, sum);
         if (warp < busy) {
             barrier_wait(shared_address(&c->read[place]), round ^ 1);
-            expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
+            expert_keep_codes<FORM>(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
             __syncwarp();
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(shared_address(&c->told[place]));
@@ -495,7 +495,7 @@ __device__ static inline void expert_second_codes(weight_ring<SLOTS> &ring, cons
         for (int k = 0; k < SECOND_TILES; k++)
             if (k < n_tiles) {
                 float *partial = expert_partial(a, sh, count);
-                expert_keep_codes(a, all[k], 1, partial);
+                expert_keep_codes<FORM>(a, all[k], 1, partial);
                 expert_finish_second<T, FORM>(a, sh, tile + k, count, partial, epoch);
                 count.tiles++;
             }

@@ -4,8 +4,10 @@
  * multiplies the sum of its products, in float.
  *
  * With E2M1 the lanes of a quad have eight columns each of one group, so that an instruction sums one group only: a
- * row's 16 bytes of a group are one row of a matrix of 8 x 8 16-bit numbers. The bits of E2M1, moved to their positions
- * in f16, are 2^-14 of their value, also when subnormal. */
+ * row's 16 bytes of a group are one row of a matrix of 8 x 8 16-bit numbers. In kernels for one token on one rank each
+ * lane has a group of its own instead, which takes fewer instructions: of the products' eight columns every second one
+ * has x in the columns of one lane of each quad, and zeros, so a lane's results are those of its own groups. The bits
+ * of E2M1, moved to their positions in f16, are 2^-14 of their value, also when subnormal. */
 #ifndef STEP_PERSISTENT_EXPERTS_CODES_CUH
 #define STEP_PERSISTENT_EXPERTS_CODES_CUH
 
@@ -13,6 +15,18 @@
 #include "kernels/cuda/step/persistent_experts_scales.cuh"
 
 #define SMALL_GROUP 32 /* columns of a scale of E2M1 */
+
+/* Do the lanes of a quad have columns of one group of E2M1, or each of its own? */
+template <chain_form FORM>
+constexpr bool CODES_SHARED = CHAIN_LONE != 1 && FORM == FORM_E2M1;
+template <chain_form FORM>
+constexpr bool CODES_APART = CHAIN_LONE == 1 && FORM == FORM_E2M1;
+
+/* Is this one of the lanes with the token's x if groups are apart? Lane i of a quad has column 2 i of the products. */
+__device__ static inline bool code_lane_has_x(void)
+{
+    return threadIdx.x % 32 % 9 == 0;
+}
 
 /* Columns per warp and step. */
 template <chain_form FORM>
@@ -29,7 +43,7 @@ template <chain_form FORM>
 __device__ static inline int eight_place(int column)
 {
     const int LANE = code_columns(FORM), QUAD = 4 * LANE;
-    if (FORM == FORM_E2M1)
+    if (CODES_SHARED<FORM>)
         return column / 8;
     return column / QUAD * (QUAD / 8) + column % LANE / 8 * 4 + column / LANE % 4;
 }
@@ -55,13 +69,13 @@ struct code_rows {
         scale[0] = at + scales_begin(first, pitch) + row;
         scale[1] = up >= 0 ? up_at + scales_begin(up, pitch) + row : scale[0] + 8 * pitch;
     }
-    /* The 16 bytes of one of 8 rows, from row r on, that the lane reads; for E2M1, whose address it passes to
-     * tensor_load: of group lane / 8. */
+    /* The 16 bytes of one of 8 rows, from row r on, that the lane reads, or whose address it passes to tensor_load:
+     * then of group lane / 8. */
     __device__ static int place(int n, int warp, int r)
     {
-        const bool SMALL = FORM == FORM_E2M1;
-        int lane = threadIdx.x % 32, part = SMALL ? lane / 8 : lane % 4;
-        int row = warp * n + r + weight_row(SMALL ? lane % 8 : lane / 4);
+        const bool SHARED = CODES_SHARED<FORM>;
+        int lane = threadIdx.x % 32, part = SHARED ? lane / 8 : lane % 4;
+        int row = warp * n + r + weight_row(SHARED ? lane % 8 : lane / 4);
         return row * 128 + (part ^ row % 8) * 16;
     }
 };
@@ -116,6 +130,13 @@ __device__ static inline float exponent_value(const char *b)
 {
     return __uint_as_float(max((uint32_t) * (const uint8_t *)b << 23, 0x00400000u));
 }
+/* The same in one instruction less. */
+__device__ static inline float exponent_value_lone(const char *b)
+{
+    uint32_t bits = (uint32_t) * (const uint8_t *)b << 23;
+    asm("max.u32 %0, %0, 0x00400000;" : "+r"(bits));
+    return __uint_as_float(bits);
+}
 
 /* c = a b, see tensor_mma. */
 __device__ static inline void half_product(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
@@ -162,12 +183,52 @@ __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FOR
     }
 }
 
+/* The same for one token on one rank, each lane with its own groups. */
+template <int ROWS>
+__device__ static inline void multiply_e2m1_lone(float (&sum)[4], const code_rows<FORM_E2M1> &rows, const code_step &s)
+{
+    uint4 w[2][2] = {}, x[2] = {};
+    float value[2][2] = {}, part[2][4];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int group = min(s.group + half * 4 + (int)threadIdx.x % 4, s.last);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            w[half][r] = *(const uint4 *)(s.slot + (rows.weight[r] ^ half * 64));
+            value[half][r] = exponent_value_lone(s.slot + rows.scale[r] + group);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* independent of each other */
+            uint32_t a[2][4] = {};
+            if (s.x != nullptr)
+                x[half] = *(const uint4 *)(s.x + (half * 4 + k) * s.stride);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                code_pairs<__half, CODES_E2M1>::decode_small(a[r], (&w[half][r].x)[k]);
+            if (k == 0)
+                half_product(part[half], a[0][0], a[1][0], a[0][2], a[1][2], x[half].x, x[half].y);
+            else
+                tensor_mma<__half>(part[half], a[0][0], a[1][0], a[0][2], a[1][2], x[half].x, x[half].y);
+            tensor_mma<__half>(part[half], a[0][1], a[1][1], a[0][3], a[1][3], x[half].z, x[half].w);
+        }
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            sum[2 * r] = fmaf(part[half][2 * r], value[half][r], sum[2 * r]);
+}
+
 /* The products of a tile in a slot. ROWS: see multiply_e2m1 */
 template <chain_form FORM, int ROWS>
 __device__ static inline void multiply_codes(float (&sum)[4], const code_rows<FORM> &rows, const code_step &s)
 {
-    if constexpr (FORM == FORM_E2M1)
+    if constexpr (CODES_SHARED<FORM>)
         multiply_e2m1<ROWS>(sum, rows, s);
+    else if constexpr (FORM == FORM_E2M1)
+        multiply_e2m1_lone<ROWS>(sum, rows, s);
     else
         multiply_e4m3(sum, rows, s);
 }
@@ -211,9 +272,16 @@ __device__ static inline void expert_code_sums(weight_ring<SLOTS> &ring, const c
 }
 
 /* Stores a lane's sums to its warp's part of a tile's. */
-__device__ static inline void expert_keep_codes(const expert_args &a, const float (&sum)[4], float gain, float *partial)
+template <chain_form FORM>
+__device__ static inline void expert_keep_codes(const expert_args &a, float (&sum)[4], float gain, float *partial)
 {
     int lane = threadIdx.x % 32, t = lane % 4 * 2;
+    if constexpr (CODES_APART<FORM>)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);
+        }
     float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS + weight_row(lane / 4);
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -234,9 +302,10 @@ struct code_firsts {
 
     __device__ code_firsts(const expert_args &a, const chain_shared &sh)
     {
-        int lane = threadIdx.x % 32, t = lane / 4, warp = threadIdx.x / 32;
+        int lane = threadIdx.x % 32, t = CODES_APART<FORM> ? 0 : lane / 4, warp = threadIdx.x / 32;
+        const bool has = CODES_APART<FORM> ? code_lane_has_x() : t < a.n_tokens;
         const __half *input = sh.at<__half>(a.codes.input) + t * 32 + lane % 4 * 8;
-        x = t < a.n_tokens ? input + warp * sh.share[2].n_steps * FOURS * a.n_tokens * 32 : nullptr;
+        x = has ? input + warp * sh.share[2].n_steps * FOURS * a.n_tokens * 32 : nullptr;
     }
     /* A lane's sums of one tile: n rows of weights from row `first` on (of each half where there are ups, from row `up`
      * on; up < 0: there are none). */
@@ -535,6 +604,7 @@ __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const
                                                  const int (&n)[SECOND_TILES], int first, uint32_t epoch,
                                                  code_pairs_at &pairs, float (&all)[SECOND_TILES][4])
 {
+    const bool APART = CODES_APART<FORM>;
     const expert_choice *c = expert_choice_of(a, sh);
     const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>, groups = a.codes.groups;
     const coded_slot slot(n[0], n[1], false, a.codes.pieces[1], pitch);
@@ -549,11 +619,11 @@ __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const
     for (int i = part.group; i - part.group < c->n; i += groups) {
         const bool mine = i < c->n && part.group < groups;
         const int16_t *pair = choice_pair(a, c) + (mine ? i * NARROW_TOKENS : 0);
-        int p = mine ? pair[lane / 4] : -1, place = expert_bring<T, FORM>(a, sh, pairs, part, p, epoch);
+        int p = mine ? pair[APART ? 0 : lane / 4] : -1, place = expert_bring<T, FORM>(a, sh, pairs, part, p, epoch);
         float one[SECOND_TILES][4] = {};
         of.column = mine ? part.warp * COLUMNS : of.cols;
-        of.x = place >= 0 ? sh.at<__half>(a.at.input) + place * a.pair_pitch + part.warp * COLUMNS + lane % 4 * 8
-                          : nullptr;
+        const bool has = place >= 0 && (!APART || code_lane_has_x());
+        of.x = has ? sh.at<__half>(a.at.input) + place * a.pair_pitch + part.warp * COLUMNS + lane % 4 * 8 : nullptr;
 #pragma unroll
         for (int k = 0; k < SECOND_TILES; k++)
             rows[k].set_scales(at + slot.scales, mine ? choice_which(a, c)[i] * a.product[3].rows + first : 0,
@@ -561,7 +631,7 @@ __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const
         expert_code_sums<FORM, SECOND_TILES>(ring, sh, rows, n[1], of, pitch, one);
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            int whose = mine ? pair[lane % 4 * 2 + k] : -1;
+            int whose = mine && (!APART || k == 0) ? pair[APART ? 0 : lane % 4 * 2 + k] : -1;
             float share = whose >= 0 ? choice_share(a, c)[whose] * EXPERT_GAIN<T, FORM> : 0.0f;
 #pragma unroll
             for (int tile = 0; tile < SECOND_TILES; tile++)
