@@ -283,6 +283,8 @@ static const struct subject coded_models[] = {
     {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8-block", false, 0,
      false},
     {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), 8, "fp8-block", false, 0, false},
+    {"llama, bfloat16, FP8 in blocks, heads of 256", CODED("llama", "2048", "6144", "8", "bfloat16"), 4, "fp8-block",
+     false, 0, false},
     {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int8", false, 0, false},
     {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), 8, "int8", false, 0, false},
     {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int4", false, 0, false},
@@ -306,6 +308,8 @@ static const struct subject kv_models[] = {
      false, 20, true},
     {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 16, "fp8", false,
      20, true},
+    {"llama, bfloat16, INT4, keys and values in FP8, heads of 64", CODED("llama", "2048", "6144", "32", "bfloat16"), 4,
+     "int4", false, 20, true},
     {"mistral, window of 100, keys and values in FP8",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"

@@ -107,12 +107,13 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     p->args.maps = p->maps;
 }
 
-/* Do the kernels of this model get keys and values through the ring? Quantised weights have such kernels of one token
- * only. */
+/* Do the kernels of this model get keys and values through the ring? Those of INT8 do if the keys are quantised,
+ * too. */
 static bool takes_keys(const struct persistent *p, const struct decode_model *m)
 {
-    return !p->outputs && !p->coded_keys && !m->mixture && p->form != FORM_INT8 &&
-           m->layer[0].heads.head_dim <= KEY_HEAD;
+    const int width = m->layer[0].heads.head_dim;
+    return !p->outputs && !m->mixture &&
+           (p->coded_keys ? width == KEY_HEAD : width <= KEY_HEAD && p->form != FORM_INT8);
 }
 
 /* The tensor maps of keys and values, in boxes of a block and KV head. How many blocks there are is not known here. */
@@ -124,7 +125,8 @@ static void open_key_maps(struct queue *q, struct persistent *p, const struct de
     p->key_maps = upload_maps(q, (size_t)m->n_layers * 2, [&](CUtensorMap *to, auto encode) {
         for (int l = 0; l < m->n_layers; l++)
             for (void *cache : {m->layer[l].k_cache, m->layer[l].v_cache})
-                make_map(q, to++, encode, {cache, q->act, INT_MAX, width, 0}, KV_BLOCK_TOKENS, width / STEP_COLUMNS);
+                make_map(q, to++, encode, {cache, q->act, INT_MAX, width, (size_t)(p->coded_keys ? width : 0)},
+                         KV_BLOCK_TOKENS, p->coded_keys ? 1 : width / STEP_COLUMNS);
     });
     p->args.key_maps = p->key_maps;
 }
@@ -259,9 +261,9 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
-                        p->keys ? (int)sizeof(struct key_requests) + a->n_layers * (int)sizeof(struct key_span) : 0,
+                        (int)sizeof(struct key_requests) + a->n_layers * (int)sizeof(struct key_span),
                         2 * slots * 8,
-                        (int)sizeof(int),
+                        2 * (int)sizeof(int),
                         p->outputs ? n_tokens * a->hidden * 2 : 0};
     place_shared(offset, size, at);
     return l;
@@ -296,10 +298,11 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
-    const struct code_kernels *const all[] = {&code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
-                                              &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
-                                              &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_e4m3_one,
-                                              &code_kernels_int4_one,  &code_kernels_keys,      &code_kernels_one};
+    const struct code_kernels *const all[] = {
+        &code_kernels_full,      &code_kernels_e4m3,     &code_kernels_e4m3_full, &code_kernels_int8,
+        &code_kernels_int8_full, &code_kernels_int4,     &code_kernels_int4_full, &code_kernels_outputs,
+        &code_kernels_e4m3_one,  &code_kernels_int4_one, &code_kernels_keys,      &code_kernels_coded_keys,
+        &code_kernels_one};
     for (const struct code_kernels *kernels : all)
         kernels->patience(q, for_others, for_own);
 }
@@ -307,22 +310,23 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 /* NULL: there are no kernels for one token alone. */
 static const struct code_kernels *find_kernels_of_one(const struct persistent *p)
 {
-    if (p->coded_keys || p->outputs)
+    if (p->coded_keys || !p->keys)
         return nullptr;
     return p->form == FORM_E4M3   ? &code_kernels_e4m3_one
            : p->form == FORM_INT4 ? &code_kernels_int4_one
-           : p->keys              ? &code_kernels_one
-                                  : nullptr;
+                                  : &code_kernels_one;
 }
 
-/* NULL: the plain ones of 16-bit weights, which this file has. */
-static const struct code_kernels *find_code_kernels(const struct persistent *p, bool full)
+/* NULL: the plain ones of 16-bit weights, which this file has. several: see needs_several */
+static const struct code_kernels *find_code_kernels(const struct persistent *p, bool several)
 {
+    const bool coded = p->coded_keys;
     return p->outputs             ? &code_kernels_outputs
-           : p->form == FORM_E4M3 ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
-           : p->form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
-           : p->form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
-           : full                 ? &code_kernels_full
+           : p->form == FORM_E4M3 ? coded ? &code_kernels_e4m3_full : &code_kernels_e4m3
+           : p->form == FORM_INT8 ? coded ? &code_kernels_int8_full : &code_kernels_int8
+           : p->form == FORM_INT4 ? coded ? &code_kernels_int4_full : &code_kernels_int4
+           : several              ? &code_kernels_full
+           : coded                ? p->keys ? &code_kernels_coded_keys : &code_kernels_full
            : p->keys              ? &code_kernels_keys
                                   : nullptr;
 }
@@ -332,8 +336,8 @@ static void open_kernels(struct queue *q, const struct persistent *p)
 {
     if (find_kernels_of_one(p) != nullptr)
         find_kernels_of_one(p)->open(q, p->max_shared);
-    for (bool full : {false, p->full}) {
-        const struct code_kernels *kernels = find_code_kernels(p, full);
+    for (bool several : {false, p->several}) {
+        const struct code_kernels *kernels = find_code_kernels(p, several);
         if (kernels != nullptr)
             kernels->open(q, p->max_shared);
         else
@@ -381,7 +385,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     p->outputs = needs_outputs(m);
     p->two_rotations = m->window_rope != nullptr;
     p->coded_keys = h->kv_scales != nullptr;
-    p->full = m->several || p->coded_keys;
+    p->several = m->several;
+    p->full = p->several || p->coded_keys;
     p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
     p->keys = takes_keys(p, m);
     open_scales(q, p, m);
@@ -445,10 +450,10 @@ extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *cons
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
 
-/* A single token does not need the slower kernel with several tokens per sequence. */
-static bool needs_full(const struct persistent *p, const struct batch *batch)
+/* May the step have several tokens of a sequence, or taps? A single token does not need the slower kernel for those. */
+static bool needs_several(const struct persistent *p, const struct batch *batch)
 {
-    return p->full && (batch->n_tokens > 1 || p->coded_keys || p->args.taps.n > 0);
+    return p->several && (batch->n_tokens > 1 || p->args.taps.n > 0);
 }
 
 extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits, const struct batch *batch,
@@ -464,7 +469,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         wide_run(q, p, &a);
         return;
     }
-    const struct code_kernels *kernels = find_code_kernels(p, needs_full(p, batch));
+    const struct code_kernels *kernels = find_code_kernels(p, needs_several(p, batch));
     if (batch->n_tokens == 1 && p->args.taps.n == 0 && find_kernels_of_one(p) != nullptr)
         kernels = find_kernels_of_one(p);
     with_type(q->act, [&](auto t) {

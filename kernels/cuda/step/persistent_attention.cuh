@@ -154,7 +154,7 @@ __device__ static inline uint2 attend_pack(float4 e)
     return make_uint2(tensor_pack<T>(e.x, e.y), tensor_pack<T>(e.z, e.w));
 }
 
-/* Stores the key (which: 0) or the value (1) of token t at pos to the cache, if it has a block; unquantised, to x, too.
+/* Stores the key (which: 0) or the value (1) of token t at pos to the cache, if it has a block; KEYS: to x, too.
  * x: as attend_vector's */
 template <typename T, int HD, bool CODES, bool KEYS>
 __device__ static inline void attend_keep(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
@@ -169,17 +169,22 @@ __device__ static inline void attend_keep(const chain_args &a, const chain_share
     const float scale = attend_scale<CODES>(a, layer, which, m.kv);
     attend_vector<T, HD>(a, sh, layer, t, a.n_heads + which * a.n_kv_heads + m.kv, 1 + which, x, epoch,
                          [&](int d, float4 e) {
-                             if constexpr (KEYS) {
+                             if (KEYS)
                                  __syncwarp(); /* all lanes have rotated */
-                                 if (d < HD)
-                                     *(uint2 *)((T *)x + d) = attend_pack<T>(e);
-                             }
-                             if (to == nullptr || d >= HD)
+                             if (d >= HD)
                                  return;
-                             if constexpr (CODES)
-                                 *(uint32_t *)(to + d) = attend_encode(e, scale);
-                             else
-                                 *(uint2 *)(to + d) = attend_pack<T>(e);
+                             if constexpr (CODES) {
+                                 uint32_t codes = attend_encode(e, scale);
+                                 if (KEYS)
+                                     *(uint32_t *)((number *)x + d) = codes;
+                                 if (to != nullptr)
+                                     *(uint32_t *)(to + d) = codes;
+                             } else {
+                                 if (KEYS)
+                                     *(uint2 *)((number *)x + d) = attend_pack<T>(e);
+                                 if (to != nullptr)
+                                     *(uint2 *)(to + d) = attend_pack<T>(e);
+                             }
                          });
 }
 
@@ -343,6 +348,8 @@ template <int HD>
 __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
                                                     int ids, float scale);
+template <int HD>
+struct attend_slot_codes;
 
 /* The ring that brings keys and values, and this block's span of them; no_keys: in kernels without. */
 template <int SLOTS>
@@ -359,7 +366,9 @@ template <typename T, bool WIDE, int HD, bool CODES, bool SINKS, bool SEVERAL, t
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, const void *sinks, uint32_t epoch, const RING &ring)
 {
-    const bool KEYS = RING::KEYS && HD <= KEY_HEAD;
+    const bool KEYS = RING::KEYS && (CODES ? HD == KEY_HEAD : HD <= KEY_HEAD);
+    using number = typename std::conditional<CODES, __half, T>::type;
+    using slot = typename std::conditional<CODES, attend_slot_codes<HD>, attend_slot_numbers<T, HD>>::type;
     attend_scratch<HD> *s = sh.at<attend_scratch<HD>>(a.at.input);
     bool streamed = false;
     if constexpr (KEYS)
@@ -371,16 +380,19 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     }
     attend_inputs<T, HD, CODES, SINKS, SEVERAL, KEYS>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
-    attend_sums<typename std::conditional<CODES, __half, T>::type, HD> sums;
-    sums.clear();
+    const float scale = layer.scale * attend_scale<CODES>(a, layer, 0, m.kv);
     if constexpr (KEYS)
         if (streamed)
-            attend_slots<T, HD>(ring.ring, sums, s, sh, m, ring.span, layer.scale);
-    if constexpr (CODES)
-        attend_codes<HD>(sums, s, a, layer, m, ids, layer.scale * attend_scale<CODES>(a, layer, 0, m.kv));
-    else if (!streamed)
-        attend_numbers<T, HD>(sums, s, a, layer, m, ids);
-    sums.template store<CODES>(s, m.n_rows);
+            ring.ring = attend_slots<slot, number>(ring.ring, s, sh, m, ring.span, scale);
+    if (!streamed) {
+        attend_sums<number, HD> sums;
+        sums.clear();
+        if constexpr (CODES)
+            attend_codes<HD>(sums, s, a, layer, m, ids, scale);
+        else
+            attend_numbers<T, HD>(sums, s, a, layer, m, ids);
+        sums.template store<CODES>(s, m.n_rows);
+    }
     chain_sync();
     float value_scale = attend_scale<CODES>(a, layer, 1, m.kv);
     attend_finish<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
@@ -410,7 +422,7 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
 enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
 
 /* This block's part of a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. HD: the size of
- * the heads that the kernel supports; 0: 64, 128 and 256. */
+ * the heads that the kernel supports; 0: 64, 128 and, in kernels without keys in the ring, 256. */
 template <typename T, bool WIDE, bool SINKS, attend_kind KIND, int HD = 0, typename RING = no_keys>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr, const RING &ring = RING())
@@ -442,7 +454,7 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
                 attend_part<T, WIDE, 64, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
             else if (a.head_dim == 128)
                 attend_part<T, WIDE, 128, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
-            else
+            else if constexpr (!RING::KEYS)
                 attend_part<T, WIDE, 256, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch, ring);
         }
     }

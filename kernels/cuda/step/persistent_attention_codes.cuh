@@ -92,6 +92,19 @@ __device__ static inline void await_copies(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+/* Adds the products of 16 codes of a key with the query's elements. */
+__device__ static inline void attend_multiply_key(float (&first)[4], float (&second)[4], const uint4 &codes,
+                                                  const __half *query)
+{
+    const uint2 half[2] = {make_uint2(codes.x, codes.y), make_uint2(codes.z, codes.w)};
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        uint4 q = *(const uint4 *)(query + k * 8), key = attend_decode(half[k]);
+        tensor_mma<__half>(first, q.x, q.y, q.z, q.w, key.x, key.y);
+        tensor_mma<__half>(second, q.x, q.y, q.z, q.w, key.z, key.w);
+    }
+}
+
 /* Weights of this lane's two keys of an octet with first key key0. query: of this lane's head; scale: of that, too. */
 template <int HD>
 __device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &sums, const attend_code_octet<HD> &octet,
@@ -99,27 +112,18 @@ __device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &su
 {
     float first[4] = {}, second[4] = {};
 #pragma unroll
-    for (int c = 0; c < HD / 64; c++) {
-        const uint4 codes = octet.key[c][threadIdx.x % 32];
-        const uint2 half[2] = {make_uint2(codes.x, codes.y), make_uint2(codes.z, codes.w)};
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            uint4 q = *(const uint4 *)(query + c * 64 + threadIdx.x % 4 * 16 + k * 8), key = attend_decode(half[k]);
-            tensor_mma<__half>(first, q.x, q.y, q.z, q.w, key.x, key.y);
-            tensor_mma<__half>(second, q.x, q.y, q.z, q.w, key.z, key.w);
-        }
-    }
-    float weight[2] = {first[0] + second[2], first[1] + second[3]}, keep = sums.weigh(weight, m, key0, scale);
-    if (__any_sync(0xffffffffu, keep != 1.0f)) /* a new best is rare */
-        sums.values.rescale(keep, m.n_rows);
+    for (int c = 0; c < HD / 64; c++)
+        attend_multiply_key(first, second, octet.key[c][threadIdx.x % 32], query + c * 64 + threadIdx.x % 4 * 16);
+    float weight[2] = {first[0] + second[2], first[1] + second[3]};
+    attend_reweigh(sums, weight, m, key0, scale);
     return tensor_pack<__half>(weight[0], weight[1]);
 }
 
+/* even, odd: this lane's codes of values 2 p and 2 p + 1 */
 template <int HD>
-__device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sums, const attend_code_octet<HD> &octet,
+__device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sums, const uint4 &even, const uint4 &odd,
                                                     uint32_t w)
 {
-    const uint4 even = code_words(octet.value[0][threadIdx.x % 32]), odd = code_words(octet.value[1][threadIdx.x % 32]);
     sums.values.template multiply<false>(0, attend_decode(make_uint2(even.x, even.y)),
                                          attend_decode(make_uint2(odd.x, odd.y)), w, 0);
     if constexpr (HD == 128)
@@ -155,11 +159,52 @@ __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sum
         octet.send_key(from, next);
         await_copies<1>();
         if (block >= 0)
-            attend_multiply_codes<HD>(sums, octet, w);
+            attend_multiply_codes<HD>(sums, code_words(octet.value[0][lane]), code_words(octet.value[1][lane]), w);
         octet.send_value(from, m, next, key0 + STRIDE);
         block = next;
     }
     await_copies<0>();
 }
+
+/* How a warp reads its octet of codes in a slot of the ring: a row of 128 bytes has the codes of one head. */
+template <int HD>
+struct attend_slot_codes {
+    static const int BYTES = HD;
+    static const bool TOGETHER = true;
+    const __half *query;
+    float scale;
+    uint32_t weight; /* of the lane's two keys */
+
+    __device__ attend_slot_codes(const attend_scratch<HD> *s, int row, float of_scores)
+        : query((const __half *)s->query[row]), scale(of_scores * s->factor[row])
+    {
+    }
+    /* Lane p has the codes from 32 p on of key g: the swizzle spreads what lanes read at once over all banks. */
+    __device__ void score(attend_sums<__half, HD> &sums, const char *octet, const attend_item &m, int key0)
+    {
+        int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
+        float first[4] = {}, second[4] = {};
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const uint4 codes = *(const uint4 *)(octet + g * 128 + (2 * p + c ^ g) * 16);
+            attend_multiply_key(first, second, codes, query + (2 * p + c) * 16);
+        }
+        float both[2] = {first[0] + second[2], first[1] + second[3]};
+        attend_reweigh(sums, both, m, key0, scale);
+        weight = tensor_pack<__half>(both[0], both[1]);
+    }
+    __device__ void add(attend_sums<__half, HD> &sums, const char *octet, const attend_item &m, int key0)
+    {
+        int g = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
+        uint4 value[2];
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            value[k] = *(const uint4 *)(octet + (row + k) * 128 + (g ^ (row + k)) * 16);
+            if (!m.sees(key0) && (key0 + row + k < m.first || key0 + row + k > m.last))
+                value[k] = make_uint4(0, 0, 0, 0); /* masked ones may be NaN */
+        }
+        attend_multiply_codes<HD>(sums, value[0], value[1], weight);
+    }
+};
 
 #endif

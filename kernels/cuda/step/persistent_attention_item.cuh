@@ -114,6 +114,11 @@ struct attend_item : attend_target {
         }
         return part < n_parts && n_rows > 0;
     }
+    /* Are all keys of the octet that begins with key0 visible? */
+    __device__ bool sees(int key0) const
+    {
+        return key0 >= first && key0 + ATTEND_KEYS - 1 <= last;
+    }
     /* The block of the cache that has an octet of this warp; -1: none. Lane i knows that of the warp's octet i. */
     __device__ int octet_block(int i) const
     {

@@ -253,4 +253,14 @@ struct attend_sums {
     }
 };
 
+/* Scores to weights, and the sums so far to the new best, which is rare. */
+template <typename T, int HD>
+__device__ static inline void attend_reweigh(attend_sums<T, HD> &sums, float (&weight)[2], const attend_item &m,
+                                             int key0, float scale)
+{
+    float keep = sums.weigh(weight, m, key0, scale);
+    if (__any_sync(0xffffffffu, keep != 1.0f))
+        sums.values.rescale(keep, m.n_rows);
+}
+
 #endif

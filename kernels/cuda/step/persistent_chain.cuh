@@ -147,8 +147,8 @@ struct chain_layout {
     int groups;   /* scales and zeros of groups, see persistent_groups.cuh */
     int sums;     /* of activations, of INT8 and INT4: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
     int barriers; /* of the ring, [2][slots] */
-    int hold;     /* int: not 0 while no copies to shared memory may be requested; wide, of quantised weights: not 0 if
-                     the residual stream's next reader has 16-bit weights */
+    int hold;     /* int [2]: not 0 while no copies to shared memory may be requested; wide, of quantised weights: not 0
+                     if the residual stream's next reader has 16-bit weights; and see stream_requested */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     union {
         int scale; /* wide: float [x_rows] weights of the residual stream's next norm */

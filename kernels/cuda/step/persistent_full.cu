@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_full.cu - the narrow persistent kernel for 16-bit weights with support for several
- * tokens per sequence, taps for a drafting head, and keys and values in FP8, see persistent_codes.cuh. */
+ * tokens per sequence, taps for a drafting head, and keys and values in FP8 for all heads: see persistent_codes.cuh. */
 #include "kernels/cuda/step/persistent_attention_codes.cuh"
 #include "kernels/cuda/step/persistent_codes.cuh"
 

@@ -10,6 +10,7 @@ struct persistent {
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
     bool full, outputs;   /* the FULL kernels: see persistent_kernel; those with CHAIN_OUTPUTS */
+    bool several;         /* a sequence may have several tokens in a step, and taps may be wanted */
     bool coded_keys;      /* keys and values are in FP8 */
     bool keys;            /* the kernels with CHAIN_KEYS */
     bool two_rotations;   /* windowed layers have their own */
@@ -47,7 +48,7 @@ struct code_kernels {
 };
 extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
     code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_e4m3_one,
-    code_kernels_int4_one, code_kernels_keys;
+    code_kernels_int4_one, code_kernels_keys, code_kernels_coded_keys;
 
 /* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
  * end. */

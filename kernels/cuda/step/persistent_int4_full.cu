@@ -1,5 +1,6 @@
 /* kernels/cuda/step/persistent_int4_full.cu - the narrow persistent kernel for weights in INT4 beside keys and values
  * in FP8, see persistent_codes.cuh. */
+#define CHAIN_KEYS 1
 #include "kernels/cuda/step/persistent_attention_codes.cuh"
 #include "kernels/cuda/step/persistent_codes.cuh"
 

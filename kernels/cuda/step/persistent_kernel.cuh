@@ -292,16 +292,16 @@ __device__ static inline void chain_taps(const chain_args &a, const chain_shared
 }
 
 /* grid: one block per multiprocessor, all resident. SLOTS: of the ring. FORM: of quantised weights. FULL: keys and
- * values are quantised or, with 16-bit weights, may be; then a sequence may also have several tokens, and there may be
- * taps. The other kernels save the registers and instructions for that. KEYS, OUTPUTS,
- * ONE: CHAIN_KEYS, CHAIN_OUTPUTS, CHAIN_ONE */
-template <typename T, int SLOTS, chain_form FORM, bool FULL, bool KEYS = CHAIN_KEYS, bool OUTPUTS = CHAIN_OUTPUTS,
+ * values are quantised or, with 16-bit weights and without RING, may be; then a sequence may also have several tokens,
+ * and there may be taps. The other kernels save the registers and instructions for that. RING, OUTPUTS, ONE:
+ * CHAIN_KEYS, CHAIN_OUTPUTS, CHAIN_ONE */
+template <typename T, int SLOTS, chain_form FORM, bool FULL, bool RING = CHAIN_KEYS, bool OUTPUTS = CHAIN_OUTPUTS,
           bool ONE = CHAIN_ONE>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
-    const attend_kind KIND = !FULL ? ATTEND_NUMBERS : FORM == FORM_NONE ? ATTEND_ANY : ATTEND_CODES;
-    static_assert(!KEYS || KIND == ATTEND_NUMBERS, "16-bit ones, of one token of a sequence");
+    const attend_kind KIND = !FULL ? ATTEND_NUMBERS : FORM == FORM_NONE && !RING ? ATTEND_ANY : ATTEND_CODES;
+    const int KEYS = !RING ? 0 : FULL ? 1 : 2; /* bytes of an element of keys and values in the ring; 0: none are */
     extern __shared__ __align__(1024) char shared[]; /* the alignment that the boxes of weights require */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
@@ -309,7 +309,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
-        if (KEYS)
+        *stream_requested(a, sh) = 0;
+        if (RING)
             key_open(a, sh);
     }
     chain_open_tables(a, sh);
@@ -321,8 +322,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         chain_await_shares(a);
         if (threadIdx.x == CHAIN_THREADS)
             stream_weights<SLOTS, false, FORM, KEYS>(a, sh);
-        else if (KEYS && threadIdx.x % 32 == 0)
-            key_copy<SLOTS>(a, sh, (int)(threadIdx.x - CHAIN_THREADS) / 32 - 1);
+        else if (threadIdx.x == CHAIN_THREADS + 32)
+            stream_ahead<SLOTS, false, FORM, KEYS>(a, sh);
+        else if (RING && threadIdx.x % 32 == 0)
+            key_copy<SLOTS, KEYS>(a, sh, (int)(threadIdx.x - CHAIN_THREADS) / 32 - 2);
         return;
     }
     take_registers<CHAIN_REGISTERS>();
@@ -330,7 +333,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
     chain_open_step(a, sh);
     chain_tell_shares(a);
-    if (KEYS)
+    if (RING)
         key_make_spans(a, sh);
     chain_embed<T, false>(a, sh, epoch);
     if (KIND == ATTEND_ANY)
@@ -341,7 +344,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         epoch += product % CHAIN_PRODUCTS == 0;
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
-        if constexpr (KEYS) {
+        if constexpr (RING) {
             if (k == a.attention_before)
                 chain_attention<T, false, false, KIND, 0, attend_ring<SLOTS>>(
                     a, sh, layer, epoch, nullptr, {ring, key_spans(a, sh)[product / CHAIN_PRODUCTS]});

@@ -1,8 +1,8 @@
 /* kernels/cuda/step/persistent_keys.cuh - keys and values in the stream of weights: a block that has a part of one
  * sequence's keys gets them through its ring, between the weights of the product before attention and those of the one
  * after it. So they are on their way before the queries are known, and memory is read without a pause. A slot has the
- * keys of 16 octets, the next one their values: an octet a warp. The token's own key and value are not yet known then:
- * see key_patch. */
+ * keys of 16 octets, the next one their values: an octet a warp (of codes half as many bytes). The token's own key and
+ * value are not yet known then: see key_patch. */
 #ifndef STEP_PERSISTENT_KEYS_CUH
 #define STEP_PERSISTENT_KEYS_CUH
 
@@ -11,8 +11,8 @@
 
 #define KEY_OCTETS CHAIN_WARPS /* of a slot */
 #define KEY_BLOCKS (KEY_OCTETS * ATTEND_KEYS / KV_BLOCK_TOKENS)
-#define KEY_PIECE  (KV_BLOCK_TOKENS * 128) /* bytes: 64 elements of a block of the cache, [KV_BLOCK_TOKENS][64] */
-#define KEY_HEAD   128                     /* largest head whose octets fit into a slot */
+#define KEY_PIECE  (KV_BLOCK_TOKENS * 128) /* bytes: 128 of each row of a block of the cache */
+#define KEY_HEAD   128                     /* largest head whose octets fit into a slot; the only one of codes */
 
 /* A word of shared memory that another thread wrote before the last awaited barrier. */
 __device__ static inline uint32_t shared_word(uint32_t address)
@@ -56,10 +56,9 @@ struct key_span {
 };
 
 /* Slots' copies that the thread which requests weights leaves to others, since they have too many boxes for one thread.
- * A request is layer, slot of the layer (16 bits each), slot of the ring (32 bits; KEY_AHEAD: into L2). Never more than
- * KEY_REQUESTS are open: the ring is too short. */
-#define KEY_REQUESTS 32
-#define KEY_AHEAD    255u
+ * A request is layer (32 bits), slot of the layer, slot of the ring (16 bits each). Never more than KEY_REQUESTS are
+ * open: the ring is too short. */
+#define KEY_REQUESTS 8
 enum { KEYS_NONE = 1, KEYS_SOME };
 struct key_requests {
     int known; /* not 0 as soon as spans are: KEYS_NONE or KEYS_SOME */
@@ -122,39 +121,71 @@ __device__ static inline int key_slots(const chain_args &a, const chain_shared &
     return key_spans(a, sh)[layer].slots();
 }
 
-/* Bytes of a slot; `left`: slots of the layer from it on. */
+/* Bytes of a slot; `left`: slots of the layer from it on. KEYS: bytes of an element */
+template <int KEYS>
 __device__ static inline int key_bytes(const chain_args &a, const chain_shared &sh, int layer, int left)
 {
     const key_span span = key_spans(a, sh)[layer];
-    return span.blocks(span.slots() - left) * KV_BLOCK_TOKENS * a.head_dim * 2;
+    return span.blocks(span.slots() - left) * KV_BLOCK_TOKENS * a.head_dim * KEYS;
 }
 
-/* Requests a slot's copies, the n-th request of all. into: a slot of the ring, or KEY_AHEAD */
-__device__ static inline void key_request(const chain_args &a, const chain_shared &sh, int n, int layer, int left,
-                                          uint32_t into)
+/* Requests the copies to a slot of the ring. left: see key_bytes */
+__device__ static inline void key_request(const chain_args &a, const chain_shared &sh, int layer, int left, int into)
 {
     key_requests *r = key_requests_of(a, sh);
-    int slot = key_spans(a, sh)[layer].slots() - left;
-    r->request[n % KEY_REQUESTS] = (unsigned long long)into << 32 | (unsigned)layer << 16 | (unsigned)slot;
+    int slot = key_spans(a, sh)[layer].slots() - left, n = r->n;
+    r->request[n % KEY_REQUESTS] = (unsigned long long)layer << 32 | (unsigned)slot << 16 | (unsigned)into;
     shared_release(shared_address(&r->n), (uint32_t)n + 1);
 }
 
-__device__ static inline void key_request_end(const chain_args &a, const chain_shared &sh, int n)
+__device__ static inline void key_request_end(const chain_args &a, const chain_shared &sh)
 {
     key_requests *r = key_requests_of(a, sh);
+    int n = r->n;
     r->request[n % KEY_REQUESTS] = ~0ull;
     shared_release(shared_address(&r->n), (uint32_t)n + 1);
 }
 
-/* Copies every KEY_COPIERS-th block of the cache of each request, as a box: [pieces][KV_BLOCK_TOKENS][64 elements].
- * Called by one thread of each warp beside that which requests weights; which: 0 .. KEY_COPIERS - 1 */
-#define KEY_COPIERS (STREAM_THREADS / 32 - 1)
-template <int SLOTS>
+/* Calls f(map, y, block of the slot) for blocks first, first + STRIDE, .. of a slot's keys or values: a block is a box,
+ * [pieces][KV_BLOCK_TOKENS][128 bytes], from row y on. */
+template <int STRIDE, typename F>
+__device__ static inline void key_blocks(const chain_args &a, const chain_shared &sh, int layer, int slot, int first,
+                                         F f)
+{
+    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
+    const key_span span = key_spans(a, sh)[layer];
+    const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
+    const int32_t *table = a.block_table + (windowed ? a.windowed_table : 0) +
+                           (ptrdiff_t)target.slot * a.blocks_per_slot + span.begin / 2 + slot / 2 * KEY_BLOCKS;
+    const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
+    const int n = span.blocks(slot);
+    int block[KEY_BLOCKS / STRIDE];
+#pragma unroll
+    for (int i = 0; i < KEY_BLOCKS / STRIDE; i++)
+        block[i] = first + i * STRIDE < n ? table[first + i * STRIDE] : 0;
+#pragma unroll
+    for (int i = 0; i < KEY_BLOCKS / STRIDE; i++)
+        if (first + i * STRIDE < n) /* nobody looks at the keys of a block that there is not */
+            f(map, (max(block[i], 0) * a.n_kv_heads + target.kv) * KV_BLOCK_TOKENS, first + i * STRIDE);
+}
+
+/* Prefetches a slot's keys or values to L2. left: see key_bytes */
+__device__ static inline void key_prefetch(const chain_args &a, const chain_shared &sh, int layer, int left)
+{
+    wait_for_previous(); /* steps before this one have stored them */
+    key_blocks<1>(a, sh, layer, key_spans(a, sh)[layer].slots() - left, 0,
+                  [](const CUtensorMap *map, int y, int) { box_prefetch(map, 0, y, 0); });
+}
+
+/* Copies every KEY_COPIERS-th block of each request. Called by one thread of each warp that has nothing else to do;
+ * which: 0 .. KEY_COPIERS - 1 */
+#define KEY_COPIERS (STREAM_THREADS / 32 - 2)
+static_assert(KEY_BLOCKS % KEY_COPIERS == 0, "equal shares");
+template <int SLOTS, int KEYS>
 __device__ static inline void key_copy(const chain_args &a, const chain_shared &sh, int which)
 {
     key_requests *r = key_requests_of(a, sh);
-    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
-    const int bytes = KV_BLOCK_TOKENS * a.head_dim * 2;
+    const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS;
     const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
     if (!key_await_spans(a, sh))
         return;
@@ -165,44 +196,29 @@ __device__ static inline void key_copy(const chain_args &a, const chain_shared &
         const unsigned long long request = r->request[done % KEY_REQUESTS];
         if (request == ~0ull)
             return;
-        const int layer = (int)(request >> 16 & 65535), slot = (int)(request & 65535);
-        const uint32_t into = (uint32_t)(request >> 32);
-        const key_span span = key_spans(a, sh)[layer];
-        const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
-        const int32_t *table = a.block_table + (windowed ? a.windowed_table : 0) +
-                               (ptrdiff_t)target.slot * a.blocks_per_slot + span.begin / 2 + slot / 2 * KEY_BLOCKS;
-        const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
-        const int n = span.blocks(slot);
-        int block[(KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS];
-#pragma unroll
-        for (int i = 0; i < (KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS; i++)
-            block[i] = which + i * KEY_COPIERS < n ? table[which + i * KEY_COPIERS] : 0;
-#pragma unroll
-        for (int i = 0; i < (KEY_BLOCKS + KEY_COPIERS - 1) / KEY_COPIERS; i++) {
-            /* nobody looks at the keys of a block that there is not */
-            int at = which + i * KEY_COPIERS, y = (max(block[i], 0) * a.n_kv_heads + target.kv) * KV_BLOCK_TOKENS;
-            if (at < n && into == KEY_AHEAD)
-                box_prefetch(map, 0, y, 0);
-            else if (at < n)
-                box_copy(ring + into * RING_SLOT_BYTES + at * bytes, map, 0, y, 0, filled + into * 8);
-        }
+        const uint32_t into = (uint32_t)request & 65535;
+        key_blocks<KEY_COPIERS>(a, sh, (int)(request >> 32), (int)(request >> 16 & 65535), which,
+                                [=](const CUtensorMap *map, int y, int at) {
+                                    box_copy(ring + into * RING_SLOT_BYTES + at * bytes, map, 0, y, 0,
+                                             filled + into * 8);
+                                });
     }
 }
 
-/* The place of this warp's octet in a slot that begins at `base`. */
-template <int HD>
+/* The place of this warp's octet in a slot that begins at `base`. BYTES: of a head */
+template <int BYTES>
 __device__ static inline char *key_octet(char *base)
 {
     int warp = threadIdx.x / 32;
-    return base + warp / 2 * (HD / 64 * KEY_PIECE) + warp % 2 * (ATTEND_KEYS * 128);
+    return base + warp / 2 * (BYTES / 128 * KEY_PIECE) + warp % 2 * (ATTEND_KEYS * 128);
 }
 
 /* Puts the token's own key or value into its row of the octet, instead of what was in the cache before. */
-template <int HD>
+template <int BYTES>
 __device__ static inline void key_patch(char *octet, int row, const void *own)
 {
     int unit = threadIdx.x % 32;
-    if (unit < HD / 8)
+    if (unit < BYTES / 16)
         *(uint4 *)(octet + unit / 8 * KEY_PIECE + row * 128 + (unit % 8 ^ row) * 16) = ((const uint4 *)own)[unit];
     shared_before_copies();
     __syncwarp();

@@ -4,8 +4,9 @@
  * one large box per step (two in a gated product, one per warp if the columns are no multiple of 64): when every warp
  * issued its own, issuing took longer than the transfers. Few copies are in flight at once: the words that blocks wait
  * for queue behind all weights requested before them, so no more weights are requested than keep the memory busy. While
- * the ring is full, or copies are held back (chain_sum_ranks), the memory would idle: then a few of the next slots are
- * prefetched to L2, one after the other, without notice of their arrival; their copies are later served from there. */
+ * the ring is full, or copies are held back (chain_sum_ranks), the memory would idle: then another thread prefetches a
+ * few of the next slots to L2, one after the other, without notice of their arrival; their copies are later served from
+ * there. */
 #ifndef STEP_PERSISTENT_STREAM_CUH
 #define STEP_PERSISTENT_STREAM_CUH
 
@@ -105,8 +106,9 @@ struct stream_copies {
     }
 };
 
-/* One step of one tile: the contents of a slot. KEYS: or keys or values before the product that follows attention. */
-template <bool KEYS>
+/* One step of one tile: the contents of a slot. KEYS: or keys or values before the product that follows attention, see
+ * persistent_kernel. */
+template <int KEYS>
 struct stream_cursor {
     int product, tile, step; /* tile < 0: -tile slots of keys and values come before the product's first one */
     int k, row, n;           /* which product of the layer; rows of weights [row, row + n), n even */
@@ -121,14 +123,14 @@ struct stream_cursor {
             k = done(a) ? 0 : chain_index(a, product);
         }
         tile = step = 0;
-        if (KEYS && !done(a) && k == a.attention_before)
+        if (KEYS > 0 && !done(a) && k == a.attention_before)
             tile = -key_slots(a, sh, product / CHAIN_PRODUCTS);
         if (!has_keys())
             enter(sh);
     }
     __device__ bool has_keys() const
     {
-        return KEYS && tile < 0;
+        return KEYS > 0 && tile < 0;
     }
     __device__ bool done(const chain_args &a) const
     {
@@ -173,38 +175,54 @@ __device__ static inline const CUtensorMap *stream_map(const chain_args &a, int 
     return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
 }
 
-/* Calls f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. If columns are no
- * multiple of STEP_COLUMNS, each warp's columns have a box of their own. */
-template <bool WIDE, typename F>
-__device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
-                                          int first, int n, F f)
-{
-    bool whole = WIDE || p.spans > 1 || p.cols % STEP_COLUMNS == 0;
-    if (whole)
-        f(into, map, 0, first, step * stream_pieces<WIDE>(p));
+/* The boxes of a slot, of n rows each. They are known before there is room for them: each clock between the arrival of
+ * a copy and the next request is lost. */
+struct stream_boxes {
+    const CUtensorMap *map;
+    int row, up; /* first row; that of a gated product's second half, -1: there is none */
+    int n, z;    /* z: the step's first piece */
+    bool whole;  /* one box has all pieces; else, if columns are no multiple of STEP_COLUMNS, a box each warp's */
+
+    template <bool WIDE, int KEYS>
+    __device__ static stream_boxes of(const chain_args &a, const stream_cursor<KEYS> &c)
+    {
+        const chain_product &p = a.product[c.k];
+        return {stream_map<WIDE>(a, c.product, p, c.n), c.row,
+                p.gated ? p.rows + c.row : -1,          c.n,
+                c.step * stream_pieces<WIDE>(p),        WIDE || p.spans > 1 || p.cols % STEP_COLUMNS == 0};
+    }
+    /* Makes the compiler compute them here, and where they go. */
+    __device__ void settle(uint32_t into) const
+    {
+        asm volatile("" ::"l"(map), "r"(row), "r"(up), "r"(n), "r"(z), "r"(into));
+    }
+    /* Calls f(into, map, x, y, z) for the box or boxes of n rows from row `first` on. */
+    template <typename F>
+    __device__ void each(uint32_t into, int first, F f) const
+    {
+        if (whole)
+            f(into, map, 0, first, z);
 #pragma unroll 1
-    for (int v = whole ? CHAIN_WARPS : 0; v < CHAIN_WARPS; v++)
-        f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
-}
+        for (int v = whole ? CHAIN_WARPS : 0; v < CHAIN_WARPS; v++)
+            f(into + v * n * 128, map, (z + v) * STEP_COLUMNS, first, 0);
+    }
+};
 
 /* The same for the whole contents of a slot; groups: address of the group scales. */
-template <bool WIDE, chain_form FORM, bool KEYS, typename F>
-__device__ static inline void stream_slot(const chain_args &a, const stream_cursor<KEYS> &c, uint32_t into,
-                                          const group_place &groups, F f)
+template <bool WIDE, chain_form FORM, int KEYS, typename F>
+__device__ static inline void stream_slot(const chain_args &a, const stream_cursor<KEYS> &c, const stream_boxes &b,
+                                          uint32_t into, const group_place &groups, F f)
 {
-    const chain_product &p = a.product[c.k];
-    const CUtensorMap *map = stream_map<WIDE>(a, c.product, p, c.n);
-    stream_rows<WIDE>(map, p, into, c.step, c.row, c.n, f);
-    if (p.gated)
-        stream_rows<WIDE>(map, p, into + (WIDE ? c.n * p.pieces * 128 : RING_SLOT_BYTES / 2), c.step, p.rows + c.row,
-                          c.n, f);
+    b.each(into, b.row, f);
+    if (b.up >= 0)
+        b.each(into + (WIDE ? b.n * a.product[c.k].pieces * 128 : RING_SLOT_BYTES / 2), b.up, f);
     if constexpr (FORM != FORM_NONE)
-        if (p.spans > 1)
-            group_boxes<FORM>(a, p, c.product, c.step, c.row, groups, f);
+        if (a.product[c.k].spans > 1)
+            group_boxes<FORM>(a, a.product[c.k], c.product, c.step, b.row, groups, f);
 }
 
 /* Prefetches the maps of a product's first and last tile, and of the keys and values before it. */
-template <bool WIDE, chain_form FORM, bool KEYS = false>
+template <bool WIDE, chain_form FORM, int KEYS = 0>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
     int k = chain_index(a, product);
@@ -215,7 +233,7 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
     if (FORM != FORM_NONE && a.group_maps != nullptr && a.product[k].spans > 1)
         box_map_prefetch(a.group_maps + product * 2);
-    for (int i = 0; KEYS && a.key_maps != nullptr && k == a.attention_before && i < 2; i++)
+    for (int i = 0; KEYS > 0 && a.key_maps != nullptr && k == a.attention_before && i < 2; i++)
         box_map_prefetch(a.key_maps + product / CHAIN_PRODUCTS * 2 + i);
 }
 
@@ -226,64 +244,93 @@ __device__ static inline bool stream_held(const chain_args &a, const chain_share
     return !WIDE && *sh.at<volatile int>(a.at.hold) != 0;
 }
 
+/* The number of slots requested when the thread that requests them last began to wait for a free one. */
+__device__ static inline volatile int *stream_requested(const chain_args &a, const chain_shared &sh)
+{
+    return sh.at<volatile int>(a.at.hold) + 1;
+}
+
+/* A slot's lines of 128 bytes. */
+template <bool WIDE, int KEYS>
+__device__ static inline int stream_lines(const chain_args &a, const chain_shared &sh, const stream_cursor<KEYS> &c)
+{
+    if constexpr (KEYS > 0)
+        if (c.has_keys())
+            return key_bytes<KEYS>(a, sh, c.product / CHAIN_PRODUCTS, -c.tile) / 128;
+    return (a.product[c.k].gated ? 2 : 1) * c.n * stream_pieces<WIDE>(a.product[c.k]);
+}
+
 /* Loads all of this block's weights, slot by slot as slots become free and few copies are in flight. KEYS: and its keys
  * and values. Called by one thread. */
-template <int SLOTS, bool WIDE, chain_form FORM, bool KEYS = false>
+template <int SLOTS, bool WIDE, chain_form FORM, int KEYS = 0>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    stream_cursor<KEYS> now, later;
+    stream_cursor<KEYS> now;
     stream_copies copies;
-    int n_ahead = 0; /* later: this many slots after the next one */
-    int n_requests = 0;
-    now.open(a, sh, 0);
-    later = now;
-    while (!now.done(a)) {
-        int rows = (a.product[now.k].gated ? 2 : 1) * now.n, lines = rows * stream_pieces<WIDE>(a.product[now.k]);
-        if (now.has_keys()) {
-            lines = key_bytes(a, sh, now.product / CHAIN_PRODUCTS, -now.tile) / 128;
-            rows = lines / CHAIN_WARPS;
-        }
-        uint32_t barrier = ring.filled();
+    int n = 0;
+    for (now.open(a, sh, 0); !now.done(a); now.next(a, sh), n++) {
+        const stream_boxes boxes = stream_boxes::of<WIDE>(a, now);
+        const int lines = stream_lines<WIDE>(a, sh, now);
+        const bool grouped =
+            FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1 && !now.has_keys();
+        const int bytes = lines * 128 + (grouped ? group_bytes(FORM, true, a.group_zeros) : 0);
+        const uint32_t barrier = ring.filled(), into = shared_address(sh.base) + ring.slot * RING_SLOT_BYTES;
         if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
             stream_announce<WIDE, FORM, KEYS>(a, sh, now.product + 1);
-        if (WIDE)
-            copies.wait_for_room<WIDE_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
-        else
-            copies.wait_for_room<STREAM_UNDER_WAY>(ring, rows);
-        uint32_t since = (uint32_t)clock64();
+        boxes.settle(into);
+        copies.wait_for_room<WIDE ? WIDE_UNDER_WAY : STREAM_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
+        *stream_requested(a, sh) = n;
         while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
-            if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
-                !later.done(a)) {
-                if (later.has_keys())
-                    key_request(a, sh, n_requests++, later.product / CHAIN_PRODUCTS, -later.tile, KEY_AHEAD);
-                else
-                    stream_slot<WIDE, FORM>(
-                        a, later, 0, group_place(),
-                        [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
-                since += STREAM_PACE;
-                later.next(a, sh);
-                n_ahead++;
-            }
-        bool grouped = FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1 && !now.has_keys();
-        barrier_expect(barrier, lines * 128 + (grouped ? group_bytes(FORM, true, a.group_zeros) : 0));
+            ;
         if (now.has_keys())
-            key_request(a, sh, n_requests++, now.product / CHAIN_PRODUCTS, -now.tile, (uint32_t)ring.slot);
+            key_request(a, sh, now.product / CHAIN_PRODUCTS, -now.tile, ring.slot);
         else
-            stream_slot<WIDE, FORM>(a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-                                    group_place_of<FORM>(a, sh, SLOTS, ring.slot),
-                                    [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
-                                        box_copy(into, map, x, y, z, barrier);
-                                    });
-        now.next(a, sh);
-        if (n_ahead > 0)
-            n_ahead--;
-        else
-            later = now;
+            stream_slot<WIDE, FORM>(
+                a, now, boxes, into, group_place_of<FORM>(a, sh, SLOTS, ring.slot),
+                [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) { box_copy(to, map, x, y, z, barrier); });
+        barrier_expect(barrier, bytes); /* no copy's end completes the barrier before this arrival */
         ring.advance();
     }
-    if (KEYS)
-        key_request_end(a, sh, n_requests);
+    *stream_requested(a, sh) = n;
+    if (KEYS > 0)
+        key_request_end(a, sh);
+}
+
+/* Prefetches the next slots to L2 while the thread that requests them waits for a free one. Called by one thread of
+ * another warp. */
+template <int SLOTS, bool WIDE, chain_form FORM, int KEYS = 0>
+__device__ static inline void stream_ahead(const chain_args &a, const chain_shared &sh)
+{
+    weight_ring<SLOTS> ring(a, sh); /* at the slot that is waited for */
+    stream_cursor<KEYS> later;
+    int requested = 0, n = 0; /* n: slots before `later` */
+    uint32_t since = (uint32_t)clock64();
+    later.open(a, sh, 0);
+    while (!later.done(a)) {
+        if (requested < *stream_requested(a, sh)) {
+            requested++;
+            ring.advance();
+            if (n < requested) {
+                later.next(a, sh);
+                n++;
+            }
+            since = (uint32_t)clock64();
+        } else if (n - requested < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
+                   (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))) {
+            if (later.has_keys())
+                key_prefetch(a, sh, later.product / CHAIN_PRODUCTS, -later.tile);
+            else
+                stream_slot<WIDE, FORM>(
+                    a, later, stream_boxes::of<WIDE>(a, later), 0, group_place(),
+                    [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+            since += STREAM_PACE;
+            later.next(a, sh);
+            n++;
+        } else {
+            __nanosleep(20);
+        }
+    }
 }
 
 /* The offset of row r of a warp's n in a slot, or in its half: bytes to the lane's unit. Arbitrary for rows that were

@@ -61,7 +61,7 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
                         3 * WIDE_SLOTS * 8,
-                        (int)sizeof(int)};
+                        2 * (int)sizeof(int)};
     place_shared(offset, size, at);
     l.partial = l.input;
     return l;

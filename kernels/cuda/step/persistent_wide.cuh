@@ -411,6 +411,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
+        *stream_requested(a, sh) = 0;
     }
     chain_open_tables(a, sh);
     __syncthreads();
@@ -418,6 +419,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         give_registers<WIDE_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
             stream_weights<SLOTS, true, FORM_NONE>(a, sh);
+        if (threadIdx.x == (WIDE_INPUT_WARP + 1) * 32)
+            stream_ahead<SLOTS, true, FORM_NONE>(a, sh);
         if (warp == WIDE_INPUT_WARP) {
             wait_for_previous();
             wide_inputs<SLOTS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));
