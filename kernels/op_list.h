@@ -64,9 +64,9 @@ STEP(OTHER, embed, (struct queue *q, void *out, const int32_t *token, const stru
 STEP(OTHER, add_position, (struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
                            int n_tokens),
      (q, x, table, pos, offset, n_tokens))
-/* Fills *p with groups of the batch's n_alone tokens. PREFIX_GROUPS times, the first token that is in no group and has
- * not led one yet leads a group; its number of shared blocks maximises (members - 1) * blocks, more blocks on a tie; if
- * no group is large enough the token stays alone. A token's own block, which may be written to, is not shared. */
+/* Fills *p with the prefixes that the batch's n_alone tokens share. PREFIX_COUNT times, the first token that shares no
+ * prefix and has not been tried yet is compared with all others; its prefix's number of blocks n maximises n (members -
+ * 1), more blocks on a tie. A token's own block, which may be written to, is not shared. */
 STEP(ATTENTION, find_prefixes, (struct queue *q, struct prefixes *p, const struct batch *batch), (q, p, batch))
 
 /* x += y, n elements. */

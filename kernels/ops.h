@@ -57,21 +57,21 @@ static inline bool weight_is_quantised(const struct weight *w)
     return w->form.codes != CODES_NONE;
 }
 
-/* Groups of tokens whose sequences begin with the same KV blocks, so that attention may read these blocks once per
- * group. Device memory that find_prefixes fills. */
+/* Prefixes of KV blocks that several sequences share, so that attention may read these blocks once for all of them.
+ * Device memory that find_prefixes fills. */
 #define PREFIX_TOKENS  1024 /* the first tokens of a batch, which are searched */
-#define PREFIX_GROUPS  16   /* at most */
-#define PREFIX_BLOCKS  16   /* fewest shared blocks that make a group */
-#define PREFIX_MEMBERS 4    /* fewest tokens of a group */
-struct prefix_group {
-    int32_t first, n_members, n_blocks; /* member[first], .. are its tokens, which share their first n_blocks blocks */
+#define PREFIX_COUNT   16   /* prefixes, at most */
+#define PREFIX_BLOCKS  16   /* of the shortest prefix */
+#define PREFIX_MEMBERS 4    /* fewest tokens that share a prefix */
+struct shared_prefix {
+    int32_t first, n_members, n_blocks; /* member[first], .. are the tokens that share it */
 };
 struct prefixes {
-    int32_t n_groups;
-    struct prefix_group group[PREFIX_GROUPS];
-    int32_t member[PREFIX_TOKENS];   /* tokens of all groups, ascending within each */
-    int32_t place[PREFIX_TOKENS];    /* index of each token in `member`; -1: it is in no group */
-    int32_t group_of[PREFIX_TOKENS]; /* group of each token; -1: none */
+    int32_t n_prefixes;
+    struct shared_prefix prefix[PREFIX_COUNT];
+    int32_t member[PREFIX_TOKENS];    /* tokens of each prefix in turn, ascending */
+    int32_t place[PREFIX_TOKENS];     /* index of each token in `member`; -1: it shares no prefix */
+    int32_t prefix_of[PREFIX_TOKENS]; /* prefix of each token; -1: none */
 };
 
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and is at position pos[t]. Device memory. */

@@ -37,30 +37,30 @@ static int best_blocks(const int *same, int n)
     return best;
 }
 
-/* Makes the tokens that share n_blocks blocks the next group. */
-static void add_group(struct prefixes *p, const int *same, int n, int n_blocks, int *n_members)
+/* Adds the prefix of n_blocks blocks and the tokens that share it. */
+static void add_prefix(struct prefixes *p, const int *same, int n, int n_blocks, int *n_members)
 {
-    struct prefix_group *group = &p->group[p->n_groups];
-    *group = (struct prefix_group){*n_members, 0, n_blocks};
+    struct shared_prefix *prefix = &p->prefix[p->n_prefixes];
+    *prefix = (struct shared_prefix){*n_members, 0, n_blocks};
     for (int t = 0; t < n; t++)
         if (same[t] >= n_blocks) {
             p->place[t] = *n_members;
-            p->group_of[t] = p->n_groups;
+            p->prefix_of[t] = p->n_prefixes;
             p->member[(*n_members)++] = t;
-            group->n_members++;
+            prefix->n_members++;
         }
-    p->n_groups++;
+    p->n_prefixes++;
 }
 
 void cpu_find_prefixes(struct queue *q, struct prefixes *p, const struct batch *batch)
 {
     int n = batch->n_alone < PREFIX_TOKENS ? batch->n_alone : PREFIX_TOKENS, n_members = 0;
-    bool led[PREFIX_TOKENS] = {false}; /* is in a group, or cannot lead one */
+    bool led[PREFIX_TOKENS] = {false}; /* was compared with all others */
     (void)q;
     *p = (struct prefixes){0};
     for (int t = 0; t < PREFIX_TOKENS; t++)
-        p->member[t] = p->place[t] = p->group_of[t] = -1;
-    for (int lead = 0, round = 0; lead < n && round < PREFIX_GROUPS; lead++) {
+        p->member[t] = p->place[t] = p->prefix_of[t] = -1;
+    for (int lead = 0, round = 0; lead < n && round < PREFIX_COUNT; lead++) {
         int same[PREFIX_TOKENS];
         if (led[lead] || p->place[lead] >= 0)
             continue;
@@ -68,7 +68,7 @@ void cpu_find_prefixes(struct queue *q, struct prefixes *p, const struct batch *
             same[t] = led[t] || p->place[t] >= 0 ? 0 : same_blocks(batch, lead, t);
         int n_blocks = best_blocks(same, n);
         if (n_blocks > 0)
-            add_group(p, same, n, n_blocks, &n_members);
+            add_prefix(p, same, n, n_blocks, &n_members);
         led[lead] = true;
         round++;
     }

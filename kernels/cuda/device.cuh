@@ -157,8 +157,8 @@ __device__ static inline void after_previous_alone()
 #endif
 }
 
-/* Redistributes a block's registers (setmaxnreg): all threads of a group of four neighbouring warps get N registers. A
- * group that takes registers waits until others have released theirs. N: a multiple of 8. */
+/* Redistributes a block's registers (setmaxnreg): all threads of a warpgroup, four neighbouring warps, get N registers.
+ * A warpgroup that takes registers waits until others have released theirs. N: a multiple of 8. */
 template <int N>
 __device__ static inline void give_registers(void)
 {

@@ -63,10 +63,10 @@ static __global__ void __launch_bounds__(PREFIX_TOKENS) find_prefixes_kernel(pre
 {
     __shared__ int same[PREFIX_TOKENS], room[PREFIX_TOKENS / 32], lead;
     __shared__ unsigned long long best; /* (members - 1) blocks, then blocks */
-    int t = (int)threadIdx.x, place = -1, group_of = -1, n_groups = 0, n_members = 0;
+    int t = (int)threadIdx.x, place = -1, prefix_of = -1, n_prefixes = 0, n_members = 0;
     bool free = t < a.n;
     a.to->member[t] = -1;
-    for (int round = 0; round < PREFIX_GROUPS; round++) {
+    for (int round = 0; round < PREFIX_COUNT; round++) {
         __syncthreads();
         if (t == 0) {
             lead = INT_MAX;
@@ -91,21 +91,21 @@ static __global__ void __launch_bounds__(PREFIX_TOKENS) find_prefixes_kernel(pre
         int before = count_before(joins, room, &n_new);
         if (joins) {
             place = n_members + before;
-            group_of = n_groups;
+            prefix_of = n_prefixes;
             a.to->member[place] = t;
         }
         if (t == 0 && n_blocks > 0)
-            a.to->group[n_groups] = {n_members, n_new, n_blocks};
+            a.to->prefix[n_prefixes] = {n_members, n_new, n_blocks};
         n_members += n_new;
-        n_groups += n_blocks > 0;
+        n_prefixes += n_blocks > 0;
         free = free && !joins && t != lead;
     }
     a.to->place[t] = place;
-    a.to->group_of[t] = group_of;
+    a.to->prefix_of[t] = prefix_of;
     if (t == 0)
-        a.to->n_groups = n_groups;
-    for (int g = n_groups + t; g < PREFIX_GROUPS; g += PREFIX_TOKENS)
-        a.to->group[g] = {0, 0, 0};
+        a.to->n_prefixes = n_prefixes;
+    for (int i = n_prefixes + t; i < PREFIX_COUNT; i += PREFIX_TOKENS)
+        a.to->prefix[i] = {0, 0, 0};
 }
 
 extern "C" void cuda_find_prefixes(struct queue *q, struct prefixes *p, const struct batch *batch)

@@ -159,20 +159,20 @@ static void share_blocks(struct setup *s, int begin, int end, int n_blocks)
                (size_t)n_blocks * sizeof *s->table);
 }
 
-static void expect_group(const struct prefixes *p, int g, int first_token, int n_members, int n_blocks)
+static void expect_prefix(const struct prefixes *p, int i, int first_token, int n_members, int n_blocks)
 {
-    const struct prefix_group *group = &p->group[g];
-    assert_int_equal(group->n_members, n_members);
-    assert_int_equal(group->n_blocks, n_blocks);
-    for (int i = 0; i < n_members; i++) {
-        int t = p->member[group->first + i];
-        assert_int_equal(t, first_token + i);
-        assert_int_equal(p->place[t], group->first + i);
-        assert_int_equal(p->group_of[t], g);
+    const struct shared_prefix *prefix = &p->prefix[i];
+    assert_int_equal(prefix->n_members, n_members);
+    assert_int_equal(prefix->n_blocks, n_blocks);
+    for (int m = 0; m < n_members; m++) {
+        int t = p->member[prefix->first + m];
+        assert_int_equal(t, first_token + m);
+        assert_int_equal(p->place[t], prefix->first + m);
+        assert_int_equal(p->prefix_of[t], i);
     }
 }
 
-/* The groups are as find_prefixes's comment says, and the same on every device as on the CPU. */
+/* The prefixes are as find_prefixes's comment says, and the same on every device as on the CPU. */
 static void check_prefixes(const struct setup *s, struct prefixes *p)
 {
     struct prefixes expected;
@@ -182,7 +182,7 @@ static void check_prefixes(const struct setup *s, struct prefixes *p)
     assert_memory_equal(p, &expected, sizeof expected);
 }
 
-/* Single tokens of sequences that begin with the same blocks: two groups, followed by whole blocks of their own or a
+/* Single tokens of sequences that begin with the same blocks: two prefixes, followed by whole blocks of their own or a
  * few keys; between them and after them tokens that share nothing, or too little. */
 static void test_attention_shared(void **unused)
 {
@@ -216,9 +216,9 @@ static void test_attention_shared(void **unused)
             s.batch.n_alone = MANY_SLOTS - 1;
             fill_cache(&s, len);
             check_prefixes(&s, &p);
-            assert_int_equal(p.n_groups, 2);
-            expect_group(&p, 0, 0, 9, 17);
-            expect_group(&p, 1, 11, 7, 62);
+            assert_int_equal(p.n_prefixes, 2);
+            expect_prefix(&p, 0, 0, 9, 17);
+            expect_prefix(&p, 1, 11, 7, 62);
             s.batch.prefixes = &p;
             double *want = expect_all(&s);
             compare_attention(&s, want);
@@ -227,8 +227,8 @@ static void test_attention_shared(void **unused)
         }
 }
 
-/* Groups share what saves most: many tokens with few blocks, or few with many; blocks that are not full, or do not
- * exist, are never shared. Then random sequences and tables. */
+/* The prefixes that save most are shared: many tokens with few blocks, or few with many; blocks that are not full, or
+ * do not exist, are never shared. Then random sequences and tables. */
 static void test_prefixes(void **unused)
 {
     (void)unused;
@@ -245,21 +245,21 @@ static void test_prefixes(void **unused)
     share_blocks(&s, 0, MANY_SLOTS, 20);
     share_blocks(&s, 0, 5, MANY_BLOCKS);
     check_prefixes(&s, &p); /* 23 x 20 blocks are more than 4 x 67 */
-    assert_int_equal(p.n_groups, 1);
-    expect_group(&p, 0, 0, MANY_SLOTS, 20);
+    assert_int_equal(p.n_prefixes, 1);
+    expect_prefix(&p, 0, 0, MANY_SLOTS, 20);
     s.batch.n_alone = 16; /* 15 x 20 blocks are still more; 4 x 67 are more than 12 x 20 */
     check_prefixes(&s, &p);
-    expect_group(&p, 0, 0, 16, 20);
+    expect_prefix(&p, 0, 0, 16, 20);
     s.batch.n_alone = 13;
     check_prefixes(&s, &p);
-    assert_int_equal(p.n_groups, 2);
-    expect_group(&p, 0, 0, 5, MANY_BLOCKS - 1);
-    expect_group(&p, 1, 5, 8, 20);
+    assert_int_equal(p.n_prefixes, 2);
+    expect_prefix(&p, 0, 0, 5, MANY_BLOCKS - 1);
+    expect_prefix(&p, 1, 5, 8, 20);
     s.pos[2] = 16 * 30 + 3;
-    s.table[40] = -1; /* of sequence 0, so that the group ends there for all */
+    s.table[40] = -1; /* of sequence 0, so that the prefix ends there for all */
     check_prefixes(&s, &p);
-    assert_int_equal(p.n_groups, 1);
-    expect_group(&p, 0, 0, 13, 20);
+    assert_int_equal(p.n_prefixes, 1);
+    expect_prefix(&p, 0, 0, 13, 20);
     s.batch.n_alone = MANY_SLOTS;
     for (int round = 0; round < 50; round++) {
         for (int slot = 1; slot < MANY_SLOTS; slot++) {

@@ -219,8 +219,8 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
     }
 }
 
-/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: no rows, since ranks may have parts of
- * groups. */
+/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: no rows, since ranks may have some
+ * of a KV head's query heads. */
 template <typename T, typename C>
 __device__ static inline decode_item find_item(const attention_args<T, C> &a, int t, int which)
 {

@@ -147,23 +147,22 @@ __device__ static inline void store_alone(attention_sums<T, HD> &sums, const att
     }
 }
 
-/* The group of token t, for whose members attention_prompts.cuh has attended to the first blocks together; NULL: no
- * group. */
+/* The prefix that token t shares with others: attention_prompts.cuh has attended to it for all of them. NULL: none */
 template <typename T, typename C>
-__device__ static inline const struct prefix_group *group_of(const attention_args<T, C> &a, int t)
+__device__ static inline const struct shared_prefix *prefix_of(const attention_args<T, C> &a, int t)
 {
-    if (a.prefixes == NULL || t >= PREFIX_TOKENS || t >= a.n_alone || a.prefixes->group_of[t] < 0)
+    if (a.prefixes == NULL || t >= PREFIX_TOKENS || t >= a.n_alone || a.prefixes->prefix_of[t] < 0)
         return NULL;
-    return &a.prefixes->group[a.prefixes->group_of[t]];
+    return &a.prefixes->prefix[a.prefixes->prefix_of[t]];
 }
 
-/* Adds the sums over the group's shared keys, in the order of their parts. */
+/* Adds the sums over the prefix's keys, in the order of their parts. */
 template <typename T, int HD, typename C>
 __device__ static inline void add_shared(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
-                                         const decode_item &m, const struct prefix_group &group)
+                                         const decode_item &m, const struct shared_prefix &prefix)
 {
     const int STEP = HD <= 128 ? 128 : 64;
-    int lane = threadIdx.x % 32, n_parts = parts_of_group<STEP>(group.n_blocks, a.shared_parts);
+    int lane = threadIdx.x % 32, n_parts = parts_of_prefix<STEP>(prefix.n_blocks, a.shared_parts);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int row = lane / 4 + i * 8;
@@ -205,9 +204,9 @@ __device__ static inline void run_item(many_warp<T, HD> *w, const attention_args
             return;
         add_parts_alone(sums, a, m);
     }
-    const struct prefix_group *group = group_of(a, m.t);
-    if (group != NULL)
-        add_shared(sums, a, m, *group);
+    const struct shared_prefix *prefix = prefix_of(a, m.t);
+    if (prefix != NULL)
+        add_shared(sums, a, m, *prefix);
     store_alone(sums, a, m);
 }
 
@@ -235,8 +234,8 @@ __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 
     bool mine = known ? lane == 0 : lane < MANY_TOKENS && first + lane < a.n_tokens && is_alone(a, first + lane);
     for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
         decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
-        const struct prefix_group *group = group_of(a, m.t);
-        m.begin = group != NULL ? group->n_blocks : m.begin;
+        const struct shared_prefix *prefix = prefix_of(a, m.t);
+        m.begin = prefix != NULL ? prefix->n_blocks : m.begin;
         int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
         length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
         if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))

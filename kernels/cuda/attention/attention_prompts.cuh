@@ -41,8 +41,8 @@ struct prompt_unit {
     int last_step, n_steps; /* of keys */
 };
 
-/* The layout of shared memory. Rows of queries, keys and values are stored in groups of 8: SPAN bytes of each row of a
- * group, then the next SPAN bytes; a core-matrix layout with along = 8 SPAN and across = 16 HD bytes. */
+/* The layout of shared memory. Rows of queries, keys and values are stored eight by eight: SPAN bytes of each of
+ * eight rows, then their next SPAN bytes; a core-matrix layout with along = 8 SPAN and across = 16 HD bytes. */
 template <int HD>
 struct prompt_layout {
     static const int SPAN = HD % 64 == 0 ? 128 : HD % 32 == 0 ? 64 : 32;
@@ -127,7 +127,7 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     return take_heads(u, p, kv, part);
 }
 
-/* SHARED. Unit number x: for each group in turn, for each part of its keys, all tiles. n_tokens 0: there are fewer
+/* SHARED. Unit number x: for each prefix in turn, for each part of its keys, all tiles. n_tokens 0: there are fewer
  * units. */
 template <typename T, int HD>
 __device__ static inline bool find_shared_unit(prompt_unit *u, const prompt_args<T> &p, int x)
@@ -135,22 +135,22 @@ __device__ static inline bool find_shared_unit(prompt_unit *u, const prompt_args
     const attention_args<T> &a = p.a;
     const int STEP = prompt_layout<HD>::STEP, tile = PROMPT_ROWS / p.packed;
     u->n_tokens = 0;
-    for (int g = 0; g < a.prefixes->n_groups; g++) {
-        struct prefix_group group = a.prefixes->group[g];
-        int n_tiles = (group.n_members + tile - 1) / tile,
-            n_parts = parts_of_group<STEP>(group.n_blocks, a.shared_parts);
+    for (int i = 0; i < a.prefixes->n_prefixes; i++) {
+        struct shared_prefix prefix = a.prefixes->prefix[i];
+        int n_tiles = (prefix.n_members + tile - 1) / tile,
+            n_parts = parts_of_prefix<STEP>(prefix.n_blocks, a.shared_parts);
         int n_units = n_tiles * n_parts * a.heads.n_kv_heads * p.parts, which = x / n_tiles / n_parts;
         if (x >= n_units) {
             x -= n_units;
             continue;
         }
-        u->t0 = group.first + x % n_tiles * tile;
-        u->n_tokens = min(tile, group.first + group.n_members - u->t0);
-        u->slot = a.slot[a.prefixes->member[group.first]];
+        u->t0 = prefix.first + x % n_tiles * tile;
+        u->n_tokens = min(tile, prefix.first + prefix.n_members - u->t0);
+        u->slot = a.slot[a.prefixes->member[prefix.first]];
         u->part = x / n_tiles % n_parts;
-        int length = steps_of_part<STEP>(group.n_blocks, a.shared_parts) * STEP;
+        int length = steps_of_part<STEP>(prefix.n_blocks, a.shared_parts) * STEP;
         u->first = u->part * length;
-        u->last = u->pos0 = min(u->first + length, group.n_blocks * KV_BLOCK_TOKENS) - 1;
+        u->last = u->pos0 = min(u->first + length, prefix.n_blocks * KV_BLOCK_TOKENS) - 1;
         u->last_step = u->last / STEP;
         u->n_steps = u->last_step - u->first / STEP + 1;
         return take_heads(u, p, which / p.parts, which % p.parts);

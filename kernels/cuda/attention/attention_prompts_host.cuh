@@ -7,7 +7,7 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
-#define SHARED_PARTS    8          /* most parts of a group's shared keys */
+#define SHARED_PARTS    8          /* most parts of a shared prefix */
 #define PROMPT_L2_BYTES (32 << 20) /* of L2, for keys and values that many tiles read */
 
 struct prompts_state {
@@ -51,7 +51,7 @@ static inline int heads_of_tile(int heads_per_kv)
     return packed;
 }
 
-/* The cache as pages, [pages][2 groups of rows][chunks of SPAN bytes][8 rows][SPAN]: a box is a page, in just this
+/* The cache as pages, [pages][2 halves of its rows][chunks of SPAN bytes][8 rows][SPAN]: a box is a page, in just this
  * order. The number of pages is unknown here; only pages of the block table are loaded. */
 template <typename T, int HD>
 static CUtensorMap page_map(struct queue *q, const struct prompts_state *s, const T *cache)
@@ -95,8 +95,8 @@ static prompt_args<T> pack_heads(const struct prompts_state *s, const attention_
     return p;
 }
 
-/* The number of parts of a group's shared keys: enough to fill the device twice if all tokens are one group, limited by
- * `bytes` for sums. 0: the batch's tokens share nothing, or the kernel does not support their heads. */
+/* The number of parts of a shared prefix: enough to fill the device twice if all tokens share one, limited by `bytes`
+ * for sums. 0: the batch's tokens share nothing, or the kernel does not support their heads. */
 template <typename T>
 static int shared_parts(const struct prompts_state *s, const attention_args<T> &a, int width, size_t bytes)
 {
@@ -112,7 +112,7 @@ static int shared_parts(const struct prompts_state *s, const attention_args<T> &
     return most < (size_t)wanted ? (int)most : wanted;
 }
 
-/* Attends to the keys that groups of tokens share. a.shared has memory for the sums. */
+/* Attends to the keys of shared prefixes. a.shared has memory for the sums. */
 template <typename T, int HD>
 static void launch_shared(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
 {

@@ -26,22 +26,22 @@ struct attention_args {
     float *partial;                /* [items][max_parts][rows_per_item][HD] sums kept for the last part */
     float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
     unsigned *n_arrived;           /* [items] zeros between launches */
-    /* Groups of tokens that share keys, see attention_prompts.cuh; NULL: there are none. shared: [members][n_heads]
-     * [shared_parts][HD] sums over the keys that a group shares; shared_sums: their best scores, sums of weights. */
+    /* Prefixes that tokens share, see attention_prompts.cuh; NULL: there are none. shared: [members][n_heads]
+     * [shared_parts][HD] sums over the keys of their prefix; shared_sums: their best scores, sums of weights. */
     const struct prefixes *prefixes;
     float *shared;
     float2 *shared_sums;
-    int shared_parts; /* most parts of a group's keys */
+    int shared_parts; /* most parts of a prefix */
 };
 
-/* The number of steps of STEP keys in each part of the group. */
+/* The number of steps of STEP keys in each part of a prefix. */
 template <int STEP>
 __device__ static inline int steps_of_part(int n_blocks, int most_parts)
 {
     return ((n_blocks * KV_BLOCK_TOKENS + STEP - 1) / STEP + most_parts - 1) / most_parts;
 }
 template <int STEP>
-__device__ static inline int parts_of_group(int n_blocks, int most_parts)
+__device__ static inline int parts_of_prefix(int n_blocks, int most_parts)
 {
     int length = steps_of_part<STEP>(n_blocks, most_parts) * STEP;
     return (n_blocks * KV_BLOCK_TOKENS + length - 1) / length;

@@ -74,7 +74,7 @@ __device__ static inline void group_boxes(const chain_args &a, const chain_produ
 }
 
 /* The offset of columns [column, column + 4) of a warp's first GROUP_COLUMNS in an input, of token 0, in elements. A
- * lane multiplies 16 bytes of codes; the n-th groups of eight columns of a quad's lanes are adjacent. */
+ * lane multiplies 16 bytes of codes; the n-th eight columns of each lane of a quad are adjacent. */
 template <chain_form FORM>
 __device__ static inline int code_input_at(const chain_args &a, const chain_share &s, int warp, int column)
 {
