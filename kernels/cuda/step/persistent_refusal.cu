@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_refusal.cu - which devices and dense models the persistent kernels support; for others,
- * why they do not. persistent_experts.cu says the same of mixtures of experts. */
+ * why they do not. persistent_experts_refusal.cu says the same of mixtures of experts. */
 #include "kernels/cuda/step/persistent_input.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/cuda/step/persistent_model.h"
