@@ -185,7 +185,7 @@ __device__ static inline bool expert_in_parts(const expert_args &a)
 __device__ static inline int expert_order_key(const expert_args &a, const expert_choice *c, int p)
 {
     unsigned held = (unsigned)(choice_expert(a, c)[p] - a.first_held);
-    return held >= (unsigned)a.n_held ? INT_MAX : choice_group(a, c)[p];
+    return held >= (unsigned)a.n_held ? INT_MAX : choice_team(a, c)[p];
 }
 
 /* Orders the pairs; one thread per pair. */
@@ -217,7 +217,7 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
         before += __popc(c->taken[e / 32] & ((1u << e % 32) - 1));
         choice_which(a, c)[before] = e;
         if (FORM != FORM_NONE)
-            choice_group(a, c)[p] = (int16_t)(before % a.codes.groups * EXPERT_MAX + before);
+            choice_team(a, c)[p] = (int16_t)(before % a.codes.teams * EXPERT_MAX + before);
         choice_pair(a, c)[before * NARROW_TOKENS + p / a.how.n_chosen] = (int16_t)p;
     }
     if (threadIdx.x != CHAIN_THREADS - 1)
@@ -243,7 +243,7 @@ __device__ static inline void expert_list_lone(const expert_args &a, expert_choi
     if (held) {
         choice_which(a, c)[before] = mine - a.first_held;
         if (FORM != FORM_NONE)
-            choice_group(a, c)[lane] = (int16_t)(before % a.codes.groups * EXPERT_MAX + before);
+            choice_team(a, c)[lane] = (int16_t)(before % a.codes.teams * EXPERT_MAX + before);
         choice_pair(a, c)[before * NARROW_TOKENS] = (int16_t)lane;
     }
     __syncwarp();

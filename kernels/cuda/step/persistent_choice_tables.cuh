@@ -118,7 +118,7 @@ __device__ static inline int expert_common_at(const expert_args &a, const expert
     return more.routed ? expert_pairs(a) * a.pair_pitch : 0;
 }
 
-/* [pairs] If not all pairs' activations fit: their numbers in order of groups, experts and tokens, held experts first;
+/* [pairs] If not all pairs' activations fit: their numbers in order of teams, experts and tokens, held experts first;
  * and each one's position in that order. */
 __device__ static inline int16_t *choice_order(const expert_args &a, const expert_choice *c)
 {
@@ -129,8 +129,8 @@ __device__ static inline int16_t *choice_place(const expert_args &a, const exper
     return choice_order(a, c) + expert_pairs(a);
 }
 
-/* [pairs] For a held expert: EXPERT_MAX times its group, plus its index among the used experts. */
-__device__ static inline int16_t *choice_group(const expert_args &a, const expert_choice *c)
+/* [pairs] For a held expert: EXPERT_MAX times its team, plus its index among the used experts. */
+__device__ static inline int16_t *choice_team(const expert_args &a, const expert_choice *c)
 {
     return choice_place(a, c) + expert_pairs(a);
 }

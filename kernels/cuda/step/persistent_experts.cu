@@ -58,7 +58,7 @@ static void share_out_codes(struct expert_codes *c, enum chain_form form, const 
         both(CHAIN_ROWS, CHAIN_ROWS, false, c->pieces[1], c->pitch[1]);
     c->tiles = rows > CHAIN_ROWS && both.bytes <= SLOT_MOST ? SECOND_TILES : 1;
     c->warps = min(CHAIN_WARPS, (p.cols + columns - 1) / columns);
-    c->groups = max(1, min(CHAIN_WARPS / c->warps, SLOT_MOST / (c->tiles > 1 ? both.bytes : one.bytes)));
+    c->teams = max(1, min(CHAIN_WARPS / c->warps, SLOT_MOST / (c->tiles > 1 ? both.bytes : one.bytes)));
 }
 
 /* The shared MLPs. Set before: products of the chain, pair_pitch. */

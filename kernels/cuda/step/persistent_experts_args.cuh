@@ -30,7 +30,7 @@ struct expert_codes {
     int pitch[2];  /* bytes of a row's scales, of the first and the second product */
     int pieces[2]; /* of 128 bytes in a box of their weights: CHAIN_WARPS, or as many as a row has */
     int tiles;     /* of the second product in a slot: 1 or 2 */
-    int groups;    /* of warps that divide its experts and share a slot */
+    int teams;     /* of warps that divide its experts and share a slot */
     int warps;     /* of a group: each has a part of the columns */
     int ring;      /* bytes of the ring */
     int places;    /* pairs whose activations fit in shared memory at once */

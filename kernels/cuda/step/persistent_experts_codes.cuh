@@ -427,18 +427,18 @@ struct recoded_units : input_units<T, FORM_NONE> {
 
 #define CODE_UNITS_AT_ONCE 8 /* units of 4 columns that a lane waits for */
 
-/* A warp's part of the second products: every groups-th expert, from `group` on, and the columns of `warp` in a group.
- * group >= groups: it is idle. */
+/* A warp's part of the second products: every teams-th expert, from `team` on, and the columns of `warp` in a team.
+ * team >= teams: it is idle. */
 struct code_part {
-    int group, warp;
+    int team, warp;
 
     __device__ explicit code_part(const expert_args &a)
-        : group((int)threadIdx.x / 32 / a.codes.warps), warp((int)threadIdx.x / 32 - group * a.codes.warps)
+        : team((int)threadIdx.x / 32 / a.codes.warps), warp((int)threadIdx.x / 32 - team * a.codes.warps)
     {
     }
     __device__ bool has(const expert_args &a, int column) const
     {
-        return group < a.codes.groups && column < a.product[3].cols;
+        return team < a.codes.teams && column < a.product[3].cols;
     }
 };
 
@@ -467,7 +467,7 @@ struct code_unit {
         if (expert_in_parts<FORM>(a))
             p = choice_order(a, c)[p];
         if ((unsigned)(choice_expert(a, c)[p] - a.first_held) >= (unsigned)a.n_held ||
-            choice_group(a, c)[p] / EXPERT_MAX != part.group)
+            choice_team(a, c)[p] / EXPERT_MAX != part.team)
             return;
         from = base + in_warp < cols ? (p * cols + base + in_warp) / 2 : -1;
         to = (pairs.place + i) * a.pair_pitch + base + place;
@@ -524,7 +524,7 @@ __device__ static inline void expert_code_inputs_lone(const expert_args &a, cons
     const expert_choice *c = expert_choice_of(a, sh);
     const int cols = a.product[3].cols, lane = threadIdx.x % 32, p = min(lane, a.how.n_chosen - 1);
     const bool mine = lane < a.how.n_chosen && (unsigned)(choice_expert(a, c)[p] - a.first_held) < (unsigned)a.n_held &&
-                      choice_group(a, c)[p] / EXPERT_MAX == part.group;
+                      choice_team(a, c)[p] / EXPERT_MAX == part.team;
     const unsigned pairs = __ballot_sync(0xffffffffu, mine);
 #pragma unroll 1
     for (int base = part.warp * COLUMNS; part.has(a, base); base += CHAIN_WARPS * COLUMNS)
@@ -557,7 +557,7 @@ __device__ static inline void expert_code_inputs_lone(const expert_args &a, cons
 }
 
 /* The address of the activations of a lane's pair p of the warp's next expert, which are loaded if missing; p < 0: it
- * has none. Groups have memory of their own if activations are loaded in parts. */
+ * has none. Teams have memory of their own if activations are loaded in parts. */
 template <typename T, chain_form FORM>
 __device__ static inline int expert_bring(const expert_args &a, const chain_shared &sh, code_pairs_at &pairs,
                                           const code_part &part, int p, uint32_t epoch)
@@ -573,11 +573,11 @@ __device__ static inline int expert_bring(const expert_args &a, const chain_shar
         return p;
     }
     int mine = p >= 0 ? choice_place(a, expert_choice_of(a, sh))[p] : -1, last = __reduce_max_sync(0xffffffffu, mine),
-        places = a.codes.places / a.codes.groups;
+        places = a.codes.places / a.codes.teams;
     if (last >= pairs.end) {
         pairs.begin = __reduce_min_sync(0xffffffffu, p >= 0 ? mine : INT_MAX);
         pairs.end = min(pairs.begin + places, expert_pairs(a));
-        pairs.place = part.group * places;
+        pairs.place = part.team * places;
         expert_code_inputs<T, FORM>(a, sh, pairs, part, epoch);
     }
     return p >= 0 ? pairs.place + mine - pairs.begin : -1;
@@ -606,18 +606,18 @@ __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const
 {
     const bool APART = CODES_APART<FORM>;
     const expert_choice *c = expert_choice_of(a, sh);
-    const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>, groups = a.codes.groups;
+    const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>, teams = a.codes.teams;
     const coded_slot slot(n[0], n[1], false, a.codes.pieces[1], pitch);
     const code_part part(a);
-    int lane = threadIdx.x % 32, at = part.group * slot.bytes;
+    int lane = threadIdx.x % 32, at = part.team * slot.bytes;
     code_columns_of of = {0, a.product[3].cols, sh.share[3].n_steps, nullptr, 32, CHAIN_WARPS * COLUMNS};
     code_rows<FORM> rows[SECOND_TILES] = {code_rows<FORM>(n[0], at, -1, part.warp),
                                           code_rows<FORM>(n[1], at + slot.second, -1, part.warp)};
     if (expert_in_parts<FORM>(a))
         pairs = {0, 0, 0};
 #pragma unroll 1
-    for (int i = part.group; i - part.group < c->n; i += groups) {
-        const bool mine = i < c->n && part.group < groups;
+    for (int i = part.team; i - part.team < c->n; i += teams) {
+        const bool mine = i < c->n && part.team < teams;
         const int16_t *pair = choice_pair(a, c) + (mine ? i * NARROW_TOKENS : 0);
         int p = mine ? pair[APART ? 0 : lane / 4] : -1, place = expert_bring<T, FORM>(a, sh, pairs, part, p, epoch);
         float one[SECOND_TILES][4] = {};

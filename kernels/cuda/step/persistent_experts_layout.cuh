@@ -119,7 +119,7 @@ static inline struct chain_layout make_packed(const struct expert_step *x, int n
     const int pairs = n_tokens * x->args.how.n_chosen, pair = 2 * x->args.pair_pitch, room = x->p->max_shared;
     struct chain_layout l = make_layout(x, n_blocks, PACKED_SLOTS, 0, n_tokens, pairs, args);
     int missing = l.bytes + RING_WANTED - room;
-    int least = min(n_tokens * x->args.codes.groups, pairs);
+    int least = min(n_tokens * x->args.codes.teams, pairs);
     int places = missing <= 0 ? pairs : max(least, pairs - (missing + pair - 1) / pair);
     if (places < pairs)
         l = make_layout(x, n_blocks, PACKED_SLOTS, 0, n_tokens, places, args);
@@ -133,7 +133,7 @@ static inline int largest_slot(const struct expert_codes *c)
     const coded_slot gated(CHAIN_OCTET, CHAIN_OCTET, true, c->pieces[0], c->pitch[0]),
         in_turns(CHAIN_ROWS, 0, false, c->pieces[0], c->pitch[0]),
         second(CHAIN_ROWS, c->tiles > 1 ? CHAIN_ROWS : 0, false, c->pieces[1], c->pitch[1]);
-    return max(max(gated.bytes, in_turns.bytes), second.bytes * c->groups);
+    return max(max(gated.bytes, in_turns.bytes), second.bytes * c->teams);
 }
 
 /* The slots of the deepest ring that leaves room for n tokens, and its layout; 0: there is none. */

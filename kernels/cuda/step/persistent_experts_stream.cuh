@@ -442,9 +442,9 @@ struct coded_stream {
         for (int tile = 0; tile < share.n_tiles; tile += a.codes.tiles) {
             int n = chain_tile_rows(share, tile), from = share.begin + tile * share.tile_rows;
             int more = a.codes.tiles > 1 && tile + 1 < share.n_tiles ? chain_tile_rows(share, tile + 1) : 0;
-            for (int i = 0; i < c->n; i += a.codes.groups)
+            for (int i = 0; i < c->n; i += a.codes.teams)
                 for (int step = 0; step < share.n_steps; step++)
-                    ask_second(maps, scales, c, i, min(a.codes.groups, c->n - i), step, from, n, more);
+                    ask_second(maps, scales, c, i, min(a.codes.teams, c->n - i), step, from, n, more);
         }
     }
 };
