@@ -129,7 +129,8 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
         setup.guesses.always = random_below(seed, 3) != 0;
         l->draft_ranks = random_below(seed, 3) == 0;
     }
-    setup.guesses.most = drafts != NO_DRAFTS ? 1 + random_below(seed, DRAFTS_MAX) : 0;
+    bool most_drafts = random_below(seed, 4) == 0; /* the last places are reached, too */
+    setup.guesses.most = drafts == NO_DRAFTS ? 0 : most_drafts ? DRAFTS_MAX : 1 + random_below(seed, DRAFTS_MAX);
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     random_windows(l, sight, seed);
