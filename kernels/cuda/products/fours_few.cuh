@@ -15,14 +15,15 @@
 #define FOURS_SLOT  64 /* units of 16 bytes: a step's codes of 16 rows */
 #define FOURS_APART 2  /* so many tokens are added apart */
 
-/* Bytes of the scales of a unit's rows, and how many units' a warp has under way: a power of two. */
+/* Bytes of the scales of a unit's rows, and how many units' a warp has room for, a power of two: of the one that it
+ * works on and those whose steps are copied, or begin with the step after the last of these. */
 __host__ __device__ static inline int fours_scale_bytes(int n_groups)
 {
     return (FEW_ROWS / 2 * n_groups + 30) / 16 * 32;
 }
 __host__ __device__ static inline int fours_scale_buffers(int n_steps)
 {
-    return n_steps < FOURS_SLOTS - 1 ? 4 : 2;
+    return n_steps == 1 ? 8 : n_steps < FOURS_SLOTS ? 4 : 2;
 }
 
 template <typename T, bool FIRST>
