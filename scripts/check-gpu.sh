@@ -14,13 +14,13 @@
 #              with the plan or while the device computes; caches of windows, and full ones, the same bits
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
-#              blocks, memcheck and synccheck on the persistent step of a fixture, and with several tokens of a sequence (under racecheck its blocks, which wait for
-#              each other, did not finish in 86 s). (initcheck would find nothing: all device memory is zeroed; the tests poison
+#              blocks, memcheck and synccheck on the persistent step of a fixture, and with several tokens of a sequence
+#              (under racecheck its blocks, which wait for each other, did not finish in 86 s). (initcheck would find nothing: all device memory is zeroed; the tests poison
 #              results instead.) Without compute-sanitizer: SKIPPED
 #   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory returns to its former size
 # Settings: RANKS="1 4" (for persistent, parity, tokens, serve and soak; default: 1 to 4, as many as there are GPUs);
-# SHARED="3 4" (for persistent, parity and drafts in tokens, additionally: more ranks than GPUs, which they share; about 20 s a model, see
-# tests/gpu/share_gpus.c); for sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (7: runs every 7th case of a test;
+# SHARED="3 4" (for persistent, parity and drafts in tokens, additionally: more ranks than GPUs, which they share; about
+# 20 s a model, see tests/gpu/share_gpus.c); for sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (7: runs every 7th case of a test;
 # racecheck: 8 times that; for sample 64 times), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tests this script itself without a GPU: then without
 # start, persistent and sanitizer.
 set -u

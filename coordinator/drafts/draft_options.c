@@ -130,13 +130,18 @@ static bool asks_for_drafts(const struct run_options *o)
            o->prompt_lookup_max > 0 || o->prompt_lookup_min > 0 || o->draft_ranks > 0;
 }
 
+/* As read_wishes; --speculative off leaves no wishes, and nothing is read. */
+static int read_active_wishes(struct draft_wishes *w, const struct run_options *o, struct err *e)
+{
+    *w = (struct draft_wishes){.kind = DRAFT_ANY};
+    return o->speculative == SPECULATIVE_OFF ? 0 : read_wishes(w, o, e);
+}
+
 int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e)
 {
     struct draft_wishes w;
     folder[0] = '\0';
-    if (o->speculative == SPECULATIVE_OFF)
-        return 0;
-    if (read_wishes(&w, o, e) != 0)
+    if (read_active_wishes(&w, o, e) != 0)
         return -1;
     memcpy(folder, w.folder, DRAFT_FOLDER_BYTES);
     return 0;
@@ -145,25 +150,17 @@ int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, s
 int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e)
 {
     struct draft_wishes w;
-    *kind = DRAFT_ANY;
-    if (o->speculative == SPECULATIVE_OFF)
-        return 0;
-    if (read_wishes(&w, o, e) != 0)
-        return -1;
-    *kind = w.kind;
-    return 0;
+    int rc = read_active_wishes(&w, o, e);
+    *kind = rc == 0 ? w.kind : DRAFT_ANY;
+    return rc;
 }
 
 int draft_ranks(int32_t *n, const struct run_options *o, struct err *e)
 {
     struct draft_wishes w;
-    *n = 0;
-    if (o->speculative == SPECULATIVE_OFF)
-        return 0;
-    if (read_wishes(&w, o, e) != 0)
-        return -1;
-    *n = w.ranks > 0 ? (int32_t)w.ranks : 0;
-    return 0;
+    int rc = read_active_wishes(&w, o, e);
+    *n = rc == 0 && w.ranks > 0 ? (int32_t)w.ranks : 0;
+    return rc;
 }
 
 /* Missing lengths default as in vLLM: to 5 if both are missing, otherwise to the other one. */
