@@ -7,10 +7,10 @@
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
+#include "kernels/cuda/step/persistent_experts_coded_stream.cuh"
 #include "kernels/cuda/step/persistent_experts_first.cuh"
 #include "kernels/cuda/step/persistent_experts_route.cuh"
 #include "kernels/cuda/step/persistent_experts_second.cuh"
-#include "kernels/cuda/step/persistent_experts_stream.cuh"
 #include "kernels/cuda/step/persistent_latent.cuh"
 
 /* As in the wide kernel: the loading thread needs more registers than the narrow one's. */
@@ -128,6 +128,22 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
     }
 }
 
+/* The stream of weights. Called by all threads of the loading warps. */
+template <int SLOTS, chain_form FORM, expert_scope SCOPE>
+__device__ __forceinline__ static void expert_stream(const expert_args &a, const chain_shared &sh)
+{
+    const int thread = (int)threadIdx.x - CHAIN_THREADS;
+    if constexpr (FORM == FORM_NONE) {
+        if (thread == 0)
+            stream_expert_weights<SLOTS, SCOPE>(a, sh);
+    } else {
+        if (thread == 0)
+            stream_coded_weights<SLOTS, FORM>(a, sh);
+        else if (thread == STREAM_THREADS - 32) /* the warps between them: see expert_hand_on */
+            dense_ahead<FORM>(a, sh);
+    }
+}
+
 /* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights; all but
  * SCOPE_PLAIN are for 16-bit ones only. HD: see chain_attention; NORM: chain_input's OTHER; LONE: CHAIN_LONE */
 template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM, int LONE>
@@ -142,13 +158,14 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
+        if constexpr (FORM != FORM_NONE)
+            *dense_requested(a, sh) = 0;
     }
     expert_open<FORM, LATENT>(a, sh);
     __syncthreads();
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
-        if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS, FORM, SCOPE>(a, sh);
+        expert_stream<SLOTS, FORM, SCOPE>(a, sh);
         if constexpr (CHAIN_LONE && FORM == FORM_E4M3)
             if (threadIdx.x >= CHAIN_THREADS + 32)
                 expert_hand_on<T, FORM>(a, sh);

@@ -96,7 +96,7 @@ static inline struct chain_layout make_layout(const struct expert_step *x, int n
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
                         slots * (packed ? 2 * 8 + 2 * 4 : 2 * 8),
-                        (int)sizeof(int),
+                        2 * (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens) +
                             (keys_behind(x, n_tokens) ? 0 : expert_keys_bytes(x->args.how, n_tokens)),
                         a->n_layers * (int)sizeof(struct expert_layer),

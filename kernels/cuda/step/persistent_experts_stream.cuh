@@ -1,6 +1,7 @@
 /* kernels/cuda/step/persistent_experts_stream.cuh - the stream of weights in the persistent kernel for layers with
  * experts, as persistent_stream.cuh for dense layers. A block knows which experts' weights it needs only after the
- * router's choice. Until then weights of the next layer that do not depend on a choice are prefetched to L2. */
+ * router's choice. Until then weights of the next layer that do not depend on a choice are prefetched to L2. Quantised
+ * experts have a stream of their own: persistent_experts_coded_stream.cuh. */
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
@@ -194,30 +195,13 @@ struct expert_cursor {
         else
             enter(a, sh);
     }
-    /* Calls f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS, or codes. */
+    /* Calls f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS. */
     template <typename F>
     __device__ void boxes(uint32_t into, F f) const
     {
         f(into, map, 0, row, step * CHAIN_WARPS);
         if (up >= 0)
             f(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS);
-    }
-    /* Does the slot hold codes of a dense product, with scales of groups? */
-    __device__ bool is_grouped(const expert_args &a) const
-    {
-        return !depends() && kind != OF_ROUTER && a.group_maps != nullptr && a.product[product_of(kind)].spans > 1;
-    }
-    /* The additional boxes for a dense slot's codes; box: as boxes' f. Returns their bytes. */
-    template <chain_form FORM, typename B>
-    __device__ int beside(const expert_args &a, const chain_shared &sh, int slots, int slot, B box) const
-    {
-        constexpr chain_form DENSE = expert_dense_form(FORM);
-        if (DENSE == FORM_NONE || !is_grouped(a))
-            return 0;
-        int k = product_of(kind);
-        group_boxes<DENSE>(a, a.product[k], layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind), step, row,
-                           group_place_of<DENSE>(a, sh, slots, slot), box);
-        return group_bytes(DENSE, true, a.group_zeros);
     }
     /* Rows of 2 KiB that the slot reads from memory. */
     __device__ int lines(const expert_args &a) const
@@ -280,7 +264,7 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
 }
 
 /* The slots prefetched to L2 before there is room for them. */
-template <chain_form FORM, expert_scope SCOPE>
+template <expert_scope SCOPE>
 struct expert_lookahead {
     struct expert_cursor<SCOPE> later;
     int n;       /* slots between the next one and `later`, less those of skipped experts */
@@ -309,9 +293,7 @@ struct expert_lookahead {
         }
         if (later.done() || later.pending(known))
             return;
-        auto box = [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); };
-        later.boxes(0, box);
-        later.template beside<FORM>(a, sh, 0, 0, box);
+        later.boxes(0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
         later.next(a, sh, known);
         since += STREAM_PACE;
         n++;
@@ -328,137 +310,13 @@ struct expert_lookahead {
     }
 };
 
-/* The free part of a ring with slots of variable size, one after the other. */
-template <int SLOTS>
-struct ring_space {
-    int at = 0, used = 0, n = 0; /* its beginning; bytes of the slots that may be in use, their number */
-    int oldest = 0, rounds = 0;  /* the first one of these, its round */
-
-    /* Is there room for `bytes`, aligned to 1024? */
-    __device__ bool has_room(const weight_ring<SLOTS> &ring, int bytes, int all)
-    {
-        for (;;) {
-            if (n == 0)
-                at = used = 0;
-            if (n < SLOTS && used + bytes + (at + bytes > all ? all - at : 0) <= all)
-                return true;
-            if (!barrier_ended(ring.emptied_of(oldest), rounds))
-                return false;
-            used -= (int)shared_word(ring.size_of(oldest));
-            n--;
-            if (++oldest == SLOTS) {
-                oldest = 0;
-                rounds ^= 1;
-            }
-        }
-    }
-    /* Takes its beginning for the ring's next slot. Call has_room before. */
-    __device__ int take(const weight_ring<SLOTS> &ring, int bytes, int all)
-    {
-        bool wraps = at + bytes > all;
-        int skipped = wraps ? all - at : 0, place = wraps ? 0 : at;
-        shared_keep(ring.place_of(ring.slot), (uint32_t)place);
-        shared_keep(ring.size_of(ring.slot), (uint32_t)(bytes + skipped));
-        used += bytes + skipped;
-        at = place + bytes;
-        n++;
-        return place;
-    }
-};
-
-/* Streams the chosen experts' codes through the ring. */
-template <int SLOTS>
-struct coded_stream {
-    weight_ring<SLOTS> &ring;
-    ring_space<SLOTS> &space;
-    stream_copies &copies;
-    const expert_args &a;
-    uint32_t base;
-
-    /* All steps of a tile of the first product: n rows from `row` on, and as many ups from `up` on; < 0: there are
-     * none. scales: of the matrix */
-    __device__ void ask_first(const CUtensorMap *maps, const char *scales, int n_steps, int row, int n, int up) const
-    {
-        const int pieces = a.codes.pieces[0], pitch = a.codes.pitch[0], all = up >= 0 ? 2 * n : n;
-        const coded_slot slot(n, all - n, up >= 0, pieces, pitch);
-        const scale_rows first(row, n, pitch), second(up, n, pitch);
-        const uint32_t bytes = (uint32_t)(all * pieces * 128) + first.bytes + (up >= 0 ? second.bytes : 0);
-        const int lines = (all * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS;
-        for (int step = 0; step < n_steps; step++) {
-            uint32_t barrier = ring.filled();
-            copies.wait_for_room<EXPERT_UNDER_WAY>(ring, lines);
-            while (!space.has_room(ring, slot.bytes, a.codes.ring))
-                ;
-            uint32_t into = base + space.take(ring, slot.bytes, a.codes.ring);
-            barrier_expect(barrier, (int)bytes);
-            box_copy(into, maps + n / 2 - 1, 0, row, step * CHAIN_WARPS, barrier);
-            bulk_copy(into + slot.scales, scales + first.from, first.bytes, barrier);
-            if (up >= 0) {
-                box_copy(into + slot.second, maps + n / 2 - 1, 0, up, step * CHAIN_WARPS, barrier);
-                bulk_copy(into + slot.up_scales, scales + second.from, second.bytes, barrier);
-            }
-            ring.advance();
-        }
-    }
-    __device__ void first(const chain_shared &sh, const expert_choice *c, int layer) const
-    {
-        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
-        const char *scales = expert_layer_of(a, sh, layer).scales[0];
-        const int ffn = a.product[2].rows, turns = expert_in_turns(a) ? 2 : 1, n_steps = sh.share[2].n_steps;
-        for (expert_tiles at = c->first; !at.done(); at.next(a)) {
-            int row = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row;
-            ask_first(maps, scales, n_steps, row, turns * at.n, turns == 2 ? -1 : row + ffn);
-        }
-    }
-    /* A slot with rows of `some` experts, from the i-th chosen one on: n and `more` rows from row `from` on. */
-    __device__ void ask_second(const CUtensorMap *maps, const char *scales, const expert_choice *c, int i, int some,
-                               int step, int from, int n, int more) const
-    {
-        const int pieces = a.codes.pieces[1], pitch = a.codes.pitch[1], rows = a.product[3].rows;
-        const coded_slot slot(n, more, false, pieces, pitch);
-        uint32_t barrier = ring.filled(), bytes = (uint32_t)(some * (n + more) * pieces * 128);
-        for (int k = 0; k < some; k++)
-            bytes += scale_rows(choice_which(a, c)[i + k] * rows + from, n + more, pitch).bytes;
-        copies.wait_for_room<EXPERT_UNDER_WAY>(ring, (some * (n + more) * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS);
-        while (!space.has_room(ring, some * slot.bytes, a.codes.ring))
-            ;
-        uint32_t into = base + space.take(ring, some * slot.bytes, a.codes.ring);
-        barrier_expect(barrier, (int)bytes);
-        for (int k = 0; k < some; k++, into += slot.bytes) {
-            int row = choice_which(a, c)[i + k] * rows + from;
-            const scale_rows of(row, n + more, pitch);
-            box_copy(into, maps + n / 2 - 1, 0, row, step * CHAIN_WARPS, barrier);
-            if (more > 0)
-                box_copy(into + slot.second, maps + more / 2 - 1, 0, row + n, step * CHAIN_WARPS, barrier);
-            bulk_copy(into + slot.scales, scales + of.from, of.bytes, barrier);
-        }
-        ring.advance();
-    }
-    __device__ void second(const chain_shared &sh, const expert_choice *c, int layer) const
-    {
-        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES;
-        const char *scales = expert_layer_of(a, sh, layer).scales[1];
-        const chain_share share = sh.share[3];
-        for (int tile = 0; tile < share.n_tiles; tile += a.codes.tiles) {
-            int n = chain_tile_rows(share, tile), from = share.begin + tile * share.tile_rows;
-            int more = a.codes.tiles > 1 && tile + 1 < share.n_tiles ? chain_tile_rows(share, tile + 1) : 0;
-            for (int i = 0; i < c->n; i += a.codes.teams)
-                for (int step = 0; step < share.n_steps; step++)
-                    ask_second(maps, scales, c, i, min(a.codes.teams, c->n - i), step, from, n, more);
-        }
-    }
-};
-
-/* See stream_weights. */
-template <int SLOTS, chain_form FORM, expert_scope SCOPE>
+/* See stream_weights; for experts in 16 bits. */
+template <int SLOTS, expert_scope SCOPE>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
-    constexpr bool PACKED = weight_ring<SLOTS>::PACKED;
-    static_assert(PACKED == (FORM != FORM_NONE), "slots of experts in 16 bits are all alike");
     weight_ring<SLOTS> ring(a, sh);
-    ring_space<SLOTS> space;
     expert_cursor<SCOPE> now;
-    expert_lookahead<FORM, SCOPE> ahead;
+    expert_lookahead<SCOPE> ahead;
     stream_copies copies;
     const expert_choice *c = expert_choice_of(a, sh);
     uint32_t made = shared_address(&c->made), base = shared_address(sh.base);
@@ -468,7 +326,7 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
     while (!now.done()) {
         if (now.kind != announced) {
             announced = now.kind;
-            expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
+            expert_announce_after<FORM_NONE, SCOPE>(a, sh, now.layer, now.kind);
         }
         const bool pending = now.pending(known);
         const int bytes = (now.up >= 0 ? 2 * now.n : now.n) * CHAIN_WARPS * 128;
@@ -481,32 +339,21 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
                 return barrier_ended(made, known & 1);
             if (stream_held<false>(a, sh))
                 return false;
-            if constexpr (PACKED)
-                return space.has_room(ring, bytes, a.codes.ring);
-            else
-                return barrier_ended(ring.emptied(), ring.round ^ 1);
+            return barrier_ended(ring.emptied(), ring.round ^ 1);
         };
         while (!can_go_on()) /* one wait for everything: a second copy of this code would be fetched in every layer */
             ahead.advance(a, sh, now, known, since);
         if (pending) {
             known++;
-            if constexpr (PACKED) {
-                const coded_stream<SLOTS> codes = {ring, space, copies, a, base};
-                codes.first(sh, c, now.layer);
-                codes.second(sh, c, now.layer);
-            }
-            now.open(a, sh, now.layer, PACKED ? OF_SECOND + 1 : OF_FIRST, known);
+            now.open(a, sh, now.layer, OF_FIRST, known);
             if (ahead.n == 0)
                 ahead.restart(now);
             continue;
         }
-        int into = PACKED ? space.take(ring, bytes, a.codes.ring) : ring.slot * RING_SLOT_BYTES;
-        auto box = [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) {
+        now.boxes(base + ring.slot * RING_SLOT_BYTES, [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) {
             box_copy(to, map, x, y, z, barrier);
-        };
-        now.boxes(base + into, box);
-        int beside = now.template beside<FORM>(a, sh, SLOTS, ring.slot, box);
-        barrier_expect(barrier, bytes + beside); /* none has ended without this arrival */
+        });
+        barrier_expect(barrier, bytes); /* none has ended without this arrival */
         ahead.follow(a, sh, now, known);
         ring.advance();
     }
