@@ -79,8 +79,8 @@ now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 in_time() { awk -v took="$1" -v most=$(($2 * $(crowding))) 'BEGIN { exit !(took <= most) }'; } # TOOK SECONDS
 
-# Processes of this test with this mark in their environment; a zombie has none.
-marked() { grep -lsazx "LOCKSTEP_TEST_MARK=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
+# Processes of this test with this mark in their environment; a zombie has none. grep itself must not have it.
+marked() { LOCKSTEP_TEST_MARK= grep -lsazx "LOCKSTEP_TEST_MARK=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
 none_marked() { [ -z "$(marked "$1")" ]; }
 
 # ---- jobs that end by a failure: $pid is the launcher's process, $mark the job's mark, $dir/err its standard error ----

@@ -153,9 +153,9 @@ static void terminate_launcher(void)
     struct talk t;
     double last = 0;
     case_begin("SIGTERM to mpirun: open requests are answered");
-    process_delay_kill(true);
+    process_delay_kill(1);
     bool started = start_endless(2, NULL, NULL, NULL);
-    process_delay_kill(false);
+    process_delay_kill(0);
     if (started) {
         keep_busy(&t, 4, ENDLESS);
         (void)kill(s.p.pid, SIGTERM);

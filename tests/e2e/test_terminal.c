@@ -126,9 +126,9 @@ static void interrupted(int ranks)
     case_begin("^C while text streams%s: the line is ended", ranks > 0 ? ", under mpirun" : "");
     tell_story(&whole, &(struct process_setup){0});
     process_wait(&whole);
-    (void)setenv("OMPI_MCA_odls_base_sigkill_timeout", "60", 1);
+    process_delay_kill(5);
     tell_story(&p, &setup);
-    (void)unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+    process_delay_kill(0);
     process_watch(&p, process_patience(60), 20);
     case_check(!p.ended && kill(p.pid, SIGINT) == 0, "it ended before the signal: status %d", p.status);
     process_wait(&p);

@@ -58,11 +58,11 @@ double process_patience(double seconds)
     return seconds * crowding();
 }
 
-void process_delay_kill(bool delayed)
+void process_delay_kill(double by)
 {
     char seconds[16];
-    (void)snprintf(seconds, sizeof seconds, "%.0f", process_patience(1));
-    if (delayed)
+    (void)snprintf(seconds, sizeof seconds, "%.0f", process_patience(by));
+    if (by > 0)
         (void)setenv("OMPI_MCA_odls_base_sigkill_timeout", seconds, 1);
     else
         (void)unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
@@ -215,7 +215,7 @@ static void list_arguments(const char **argv, const struct process_setup *s, cha
     argv[n] = NULL;
 }
 
-static _Noreturn void become(const struct process *p, const struct process_setup *s, const char *const *argv,
+static _Noreturn void become(const struct process *p, const struct process_setup *s, bool lone, const char *const *argv,
                              const int fd[3])
 {
     struct rlimit core;
@@ -228,6 +228,8 @@ static _Noreturn void become(const struct process *p, const struct process_setup
         (void)setrlimit(RLIMIT_CORE, &core);
     }
     set_environment();
+    if (lone) /* after a failure, mpirun would wait two seconds for the end of other ranks */
+        setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 0);
     setenv("LOCKSTEP_TEST_MARK", p->mark, 1);
     for (const char *const *env = s->ranks == 0 ? s->env : NULL; env != NULL && *env != NULL; env++)
         (void)putenv((char *)*env);
@@ -236,7 +238,8 @@ static _Noreturn void become(const struct process *p, const struct process_setup
     _exit(127);
 }
 
-void process_start(struct process *p, const struct process_setup *s, const char *const *arguments)
+/* lone: no process is signalled, and none must be ended with another. */
+static void start(struct process *p, const struct process_setup *s, bool lone, const char *const *arguments)
 {
     static int number;
     const char *argv[MAX_ARGUMENTS + 32];
@@ -262,7 +265,7 @@ void process_start(struct process *p, const struct process_setup *s, const char 
     if (p->pid < 0)
         die("fork");
     if (p->pid == 0)
-        become(p, s, argv, fd);
+        become(p, s, lone, argv, fd);
     for (int i = 0; i < 3; i++)
         (void)close(fd[i]);
     p->fd[PROCESS_OUT] = out[0];
@@ -272,6 +275,11 @@ void process_start(struct process *p, const struct process_setup *s, const char 
     if (slot == MAX_ACTIVE)
         die("too many processes at once");
     active[slot] = p;
+}
+
+void process_start(struct process *p, const struct process_setup *s, const char *const *arguments)
+{
+    start(p, s, false, arguments);
 }
 
 /* Reads the available output; closes the channel at its end. */
@@ -471,7 +479,7 @@ void process_wait(struct process *p)
 
 void process_run(struct process *p, const struct process_setup *s, const char *const *arguments)
 {
-    process_start(p, s, arguments);
+    start(p, s, s->ranks == 1, arguments);
     process_wait(p);
 }
 

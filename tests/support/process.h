@@ -56,9 +56,10 @@ bool process_signal_rank(const struct process *p, int rank, int number);
 
 int process_count_lines(const char *text);
 
-/* Open MPI 4's mpirun passes SIGTERM on a second later, and kills its ranks after another second. If delayed, the
- * mpirun of the jobs that start next instead waits each time for as many seconds as processes want each core. */
-void process_delay_kill(bool delayed);
+/* Open MPI 4's mpirun passes SIGTERM on a second later, and kills its ranks after another second. If by > 0, the mpirun
+ * of the jobs that start next instead waits each time for `by` seconds, times the number of processes that want each
+ * core. */
+void process_delay_kill(double by);
 
 /* Tells whether the program is built with sanitizers (LOCKSTEP_SANITIZED). Times are meaningless then. */
 bool process_sanitized(void);
