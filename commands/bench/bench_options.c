@@ -33,9 +33,10 @@ static const struct opt rows[] = {
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,
         "the first N of --throughput's IN tokens are the same in all requests of a run, and the prefix cache is on: "
         "the first request feeds them, the others find them (default: no two prompts begin alike, no cache)"),
-    INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
-            "drafts per sequence and step in --throughput, of arbitrary tokens or --draft-model's, verified as always "
-            "(default: none)"),
+    INTEGER(
+        "num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
+        "drafts per sequence and step in --throughput: arbitrary tokens, or those of --draft-model; verified as usual "
+        "(default: none)"),
     TEXT("draft-model", "DIR", run.draft_model,
          "the model that makes these drafts; with --load-format dummy its weights are random"),
     INTEGER("draft-tensor-parallel-size", run.draft_ranks, 1, 65536, -1,

@@ -115,12 +115,13 @@ static int read_wishes(struct draft_wishes *w, const struct run_options *o, stru
         return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"suffix\" in " CONFIG ": expected one of them");
     if ((w->folder[0] != '\0' || w->kind == DRAFT_LAYER) && (w->longest > 0 || w->shortest > 0))
         return ERR(e, ERR_USAGE,
-                   "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
+                   "prompt_lookup_max and prompt_lookup_min belong to the method \"ngram\", not to a draft "
                    "model");
     if (w->ranks > 0 && (w->folder[0] == '\0' || w->kind == DRAFT_HEAD))
-        return ERR(e, ERR_USAGE,
-                   "draft_tensor_parallel_size is of the method \"draft_model\"; other drafts need no ranks of their "
-                   "own");
+        return ERR(
+            e, ERR_USAGE,
+            "draft_tensor_parallel_size belongs to the method \"draft_model\"; other drafts need no ranks of their "
+            "own");
     return 0;
 }
 

@@ -290,13 +290,13 @@ static void options_are_refused_by_name(void **state)
     refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 0}"),
            "draft_tensor_parallel_size");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"draft_tensor_parallel_size\": 1}"),
-           "draft_tensor_parallel_size is of the method \"draft_model\"");
+           "draft_tensor_parallel_size belongs to the method \"draft_model\"");
     refuse(CONFIG("{\"method\": \"mtp\", \"num_speculative_tokens\": 1, \"draft_tensor_parallel_size\": 1}"),
-           "draft_tensor_parallel_size is of the method \"draft_model\"");
+           "draft_tensor_parallel_size belongs to the method \"draft_model\"");
     refuse((struct run_options){.draft_ranks = 2, .num_speculative_tokens = 3},
-           "draft_tensor_parallel_size is of the method \"draft_model\"");
+           "draft_tensor_parallel_size belongs to the method \"draft_model\"");
     refuse(CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2}"),
-           "are of the method \"ngram\"");
+           "belong to the method \"ngram\"");
     struct run_options both = CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3}");
     both.draft_model = "y";
     refuse(both, "expected one of them");
