@@ -144,15 +144,15 @@ static void put_off(struct line *l, const json_t *request, const char *text)
 
 static void parse_line(struct line *l, const char *text, const struct line_rules *rules)
 {
-    struct task *j = l->task;
-    json_t *object = protocol_json(text, l->bytes, "text", &j->error);
+    struct task *task = l->task;
+    json_t *object = protocol_json(text, l->bytes, "text", &task->error);
     json_t *request = object != NULL ? find_request(l, object) : NULL;
     if (request != NULL && rules->served == NULL)
         put_off(l, request, text);
     else if (request != NULL)
-        (void)protocol_parse_generate(&j->message, request, rules->defaults, &rules->served->model, &j->error);
+        (void)protocol_parse_generate(&task->message, request, rules->defaults, &rules->served->model, &task->error);
     if (!l->in_body)
-        l->chat = j->message.generate.n_turns > 0;
+        l->chat = task->message.generate.n_turns > 0;
     line_name_field(l);
     json_decref(object);
 }
@@ -183,23 +183,23 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
                        uint64_t number, double now)
 {
     struct line *l = calloc(1, sizeof *l);
-    struct task *j = l != NULL ? task_open(number, NULL, false, now) : NULL;
+    struct task *task = l != NULL ? task_open(number, NULL, false, now) : NULL;
     char *id = made_id(file_name, from->number);
-    if (j == NULL || id == NULL) {
-        task_close(j);
+    if (task == NULL || id == NULL) {
+        task_close(task);
         free(id);
         free(l);
         return NULL;
     }
     *l = (struct line){
-        .task = j, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
-    j->owner = l;
-    j->parsed = j->checked = true;
-    j->served = rules->served;
+        .task = task, .file = from->file, .number = from->number, .end = from->end, .bytes = from->bytes, .id = id};
+    task->owner = l;
+    task->parsed = task->checked = true;
+    task->served = rules->served;
     if (from->text != NULL)
         parse_line(l, from->text, rules);
     else
-        (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
+        (void)protocol_fail(&task->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
                             INPUT_MAX_LINE_BYTES);
     return l;
 }

@@ -95,13 +95,13 @@ static json_t *plain_line(const struct line *l, const char *file_name, const str
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count)
 {
-    const struct task *j = l->task;
+    const struct task *task = l->task;
     struct finished f;
     bool good = true;
-    finished_measure(&f, j, now);
+    finished_measure(&f, task, now);
     *count = (struct result_count){f.usage.prompt_tokens, f.usage.cached_tokens, f.usage.completion_tokens};
-    if (j->error.code == 0)
-        good = finished_choices(&f, j, s->tokenizer) == 0;
+    if (task->error.code == 0)
+        good = finished_choices(&f, task, s->tokenizer) == 0;
     const struct reply r = {.model = s->model,
                             .tokenizer = s->tokenizer,
                             .n_choices = f.n_choices,
@@ -109,9 +109,9 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
                             .usage = &f.usage,
                             .timing = &f.timing,
                             .drafts = &f.drafts,
-                            .seed = j->seed,
-                            .predicted = j->message.generate.prediction != NULL,
-                            .echo = j->message.generate.echo};
+                            .seed = task->seed,
+                            .predicted = task->message.generate.prediction != NULL,
+                            .echo = task->message.generate.echo};
     json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);
     char *text = reply_dump(root, good, bytes);
     finished_close(&f);

@@ -19,9 +19,9 @@
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, if the thread waits for them */ };
 #define POLL_MODELS 1 /* with several models: their opener, and one per set of ranks */
 
-void runner_order_withdraw(struct runner *r, const struct task *j)
+void runner_order_withdraw(struct runner *r, const struct task *task)
 {
-    replicas_withdraw(&r->replicas, j);
+    replicas_withdraw(&r->replicas, task);
 }
 
 void runner_order_stop(struct runner *r)
@@ -164,16 +164,16 @@ void runner_hand_out(struct runner *r)
 /* A line that has been tokenized or refused. */
 static void prepared(struct runner *r, struct line *l)
 {
-    struct task *j = l->task;
+    struct task *task = l->task;
     struct err e = {0};
-    if (r->state < RUNNER_DRAINING && j->error.code == 0 && j->message.generate.rules.max_tokens == PROTOCOL_FILL)
+    if (r->state < RUNNER_DRAINING && task->error.code == 0 && task->message.generate.rules.max_tokens == PROTOCOL_FILL)
         runner_files_filled(r, l->model, &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
         runner_leave(r, l);
-    } else if (j->error.code != 0 ||
-               task_prepare(j, replicas_max_len(&r->replicas, l->model), r->setup.o->service.max_reply_bytes,
+    } else if (task->error.code != 0 ||
+               task_prepare(task, replicas_max_len(&r->replicas, l->model), r->setup.o->service.max_reply_bytes,
                             line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
         runner_append(r, l);
@@ -190,12 +190,12 @@ static void prepared(struct runner *r, struct line *l)
 /* A task that the engine has returned. A cancelled task was stopped by this thread, the only one that cancels. */
 static void returned(struct runner *r, struct line *l)
 {
-    struct task *j = l->task;
+    struct task *task = l->task;
     bool cancelled = false;
     disengage(r, l);
-    for (int i = 0; i < j->n_prompts; i++)
-        cancelled = cancelled || j->choices[i].finish == FINISH_CANCELLED;
-    finished_judge(j);
+    for (int i = 0; i < task->n_prompts; i++)
+        cancelled = cancelled || task->choices[i].finish == FINISH_CANCELLED;
+    finished_judge(task);
     line_name_field(l);
     runner_learn(r, l, !cancelled);
     if (cancelled)
@@ -216,10 +216,10 @@ static void take_report(struct runner *r, struct report *report, int replica)
     struct err e = {0};
     runner_note_steps(r, fed_no_prompts(report));
     metrics_take(&r->metrics, report, replica);
-    for (struct task *j = report->done, *next; j != NULL; j = next) {
-        next = j->work.next;
-        if (!models_take_back(&r->models, j))
-            returned(r, j->owner);
+    for (struct task *task = report->done, *next; task != NULL; task = next) {
+        next = task->work.next;
+        if (!models_take_back(&r->models, task))
+            returned(r, task->owner);
     }
     if (!runner_has_many(r) && r->state == RUNNER_LOADING && replicas_loaded(&r->replicas)) {
         r->state = RUNNER_RUNNING;
@@ -245,9 +245,9 @@ void runner_take_reports(struct runner *r)
 
 static void take_mail(struct runner *r)
 {
-    struct task *j;
-    while ((j = mailbox_take(r->worker.end[0])) != NULL)
-        prepared(r, j->owner);
+    struct task *task;
+    while ((task = mailbox_take(r->worker.end[0])) != NULL)
+        prepared(r, task->owner);
     runner_take_reports(r);
     runner_hand_out(r);
 }

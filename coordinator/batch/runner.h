@@ -199,7 +199,7 @@ void runner_files_close(struct runner *r);            /* failures go to r->end.f
 json_t *runner_manifest_identity(const struct runner *r, struct err *e);
 int runner_manifest_write(struct runner *r, const char *state, struct err *e);
 
-void runner_order_withdraw(struct runner *r, const struct task *j); /* NULL: all that have not begun */
+void runner_order_withdraw(struct runner *r, const struct task *task); /* NULL: all that have not begun */
 
 /* runner.c: give ready lines to replicas as far as they have room. */
 void runner_hand_out(struct runner *r);

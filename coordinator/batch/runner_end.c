@@ -83,11 +83,11 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
 }
 
 /* The largest of its prompts counts, since they run at once. */
-static double need_of(struct runner *r, const struct task *j)
+static double need_of(struct runner *r, const struct task *task)
 {
     double need = 0;
-    for (int i = 0; i < j->n_prompts; i++)
-        need = fmax(need, pace_need(&r->end.pace, (int64_t)j->choices[i].prompt.n, j->rules[i].max_tokens));
+    for (int i = 0; i < task->n_prompts; i++)
+        need = fmax(need, pace_need(&r->end.pace, (int64_t)task->choices[i].prompt.n, task->rules[i].max_tokens));
     return need;
 }
 
@@ -103,24 +103,24 @@ bool runner_fits(struct runner *r, const struct line *l)
     return false;
 }
 
-static struct ramp_work work_of(const struct task *j)
+static struct ramp_work work_of(const struct task *task)
 {
     struct ramp_work work = {0};
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         int n = set->search.num_beams > 1 ? set->search.num_beams : set->n_members;
         work.n_prompt += (double)set->prompt.n;
-        work.n_output += (double)n * j->rules[i].max_tokens;
+        work.n_output += (double)n * task->rules[i].max_tokens;
     }
     return work;
 }
 
 /* The number of its output tokens. Beams are about as long as the best one. */
-static double made_of(const struct task *j)
+static double made_of(const struct task *task)
 {
     double n = 0;
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         bool beams = set->search.num_beams > 1;
         for (int k = 0; k < set->n_members && !beams; k++)
             n += (double)set->member[k].output.n;
@@ -167,18 +167,18 @@ static void withdraw_misfits(struct runner *r, double now)
         }
 }
 
-static void learn_pace(struct runner *r, const struct task *j)
+static void learn_pace(struct runner *r, const struct task *task)
 {
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         const struct request_times *t = &set->times;
-        if (j->error.code != 0 || set->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
+        if (task->error.code != 0 || set->choice == NULL || t->first_token <= 0 || t->finished < t->first_token)
             continue;
         pace_learn(&r->end.pace, &(struct pace_sample){.prefill = t->first_token - t->scheduled,
                                                        .decode = t->finished - t->first_token,
                                                        .n_prompt = (int64_t)set->prompt.n,
                                                        .n_output = (int64_t)set->choice[0]->output.n,
-                                                       .max_tokens = j->rules[i].max_tokens});
+                                                       .max_tokens = task->rules[i].max_tokens});
     }
 }
 

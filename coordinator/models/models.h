@@ -120,7 +120,7 @@ void models_decide(struct models *m);
 
 /* A task that a replica has returned: is it a warm-up? If so, it is taken over, and the model continues with the next
  * one or counts as loaded. */
-bool models_take_back(struct models *m, struct task *j);
+bool models_take_back(struct models *m, struct task *task);
 
 /* The loop runs: load what is pinned. */
 void models_start(struct models *m);

@@ -205,27 +205,27 @@ static bool warm(struct models *m, int i, int set)
     if (w->at == w->n)
         return false;
     struct err e = {0};
-    struct task *j = warmup_task(&w->warmup[w->at], w->turn++, copy->served, m->replicas->replica[replica].max_len,
-                                 m->replicas->replica[replica].max_seqs, &e);
-    if (j == NULL) {
+    struct task *task = warmup_task(&w->warmup[w->at], w->turn++, copy->served, m->replicas->replica[replica].max_len,
+                                    m->replicas->replica[replica].max_seqs, &e);
+    if (task == NULL) {
         log_warn("model %s: model_warmup %s is left out: %s", m->entry[i].name, w->warmup[w->at].name, e.text);
         w->at = w->n;
         return false;
     }
-    j->ticket.warms = true;
-    j->ticket.model = i;
-    j->ticket.set = set;
-    replicas_submit(m->replicas, j, replica);
+    task->ticket.warms = true;
+    task->ticket.model = i;
+    task->ticket.set = set;
+    replicas_submit(m->replicas, task, replica);
     return true;
 }
 
-bool models_take_back(struct models *m, struct task *j)
+bool models_take_back(struct models *m, struct task *task)
 {
-    int i = j->ticket.model, set = j->ticket.set;
-    if (!j->ticket.warms)
+    int i = task->ticket.model, set = task->ticket.set;
+    if (!task->ticket.warms)
         return false;
-    bool cut = j->choices[0].finish == FINISH_CANCELLED; /* the job ends */
-    task_close(j);
+    bool cut = task->choices[0].finish == FINISH_CANCELLED; /* the job ends */
+    task_close(task);
     if (!cut && !warm(m, i, set))
         admit_copy(m, i, set);
     return true;

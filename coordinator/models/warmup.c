@@ -29,16 +29,16 @@ static json_t *message_of(int n_prompts, int n_tokens, int turn, int vocab)
 }
 
 /* A worker's part, which takes no time for ids. */
-static void encode(struct task *j, const struct served *served)
+static void encode(struct task *task, const struct served *served)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     struct err e = {0};
-    j->ids = err_calloc(&e, (size_t)g->n_prompts, sizeof *j->ids, "warm-up");
-    for (; j->ids != NULL && j->n_ids < g->n_prompts && j->error.code == 0; j->n_ids++)
-        (void)encode_request(g, j->n_ids, served->tokenizer, served->chat, served->model.vocab, served->bos,
-                             &j->ids[j->n_ids], &j->error);
+    task->ids = err_calloc(&e, (size_t)g->n_prompts, sizeof *task->ids, "warm-up");
+    for (; task->ids != NULL && task->n_ids < g->n_prompts && task->error.code == 0; task->n_ids++)
+        (void)encode_request(g, task->n_ids, served->tokenizer, served->chat, served->model.vocab, served->bos,
+                             &task->ids[task->n_ids], &task->error);
     if (e.code != ERR_NONE)
-        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+        (void)protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "%s", e.text);
 }
 
 struct task *warmup_task(const struct warmup *w, int turn, const struct served *served, int max_len, int max_seqs,
@@ -47,19 +47,19 @@ struct task *warmup_task(const struct warmup *w, int turn, const struct served *
     int n_prompts = smaller(w->batch, max_seqs);
     int n_tokens = smaller(smaller(w->n_tokens, max_len - WARMUP_TOKENS), MOST_TOKENS / n_prompts);
     json_t *message = message_of(n_prompts, n_tokens > 0 ? n_tokens : 1, turn, served->model.vocab);
-    struct task *j = message != NULL ? task_open(UINT64_MAX - (uint64_t)turn, NULL, false, seconds_now()) : NULL;
-    if (j != NULL) {
-        j->parsed = j->checked = true;
-        j->served = served;
-        if (protocol_parse_generate(&j->message, message, NULL, &served->model, &j->error) == 0)
-            encode(j, served);
-        if (j->error.code == 0)
-            (void)task_prepare(j, max_len, INT64_MAX, 0);
+    struct task *task = message != NULL ? task_open(UINT64_MAX - (uint64_t)turn, NULL, false, seconds_now()) : NULL;
+    if (task != NULL) {
+        task->parsed = task->checked = true;
+        task->served = served;
+        if (protocol_parse_generate(&task->message, message, NULL, &served->model, &task->error) == 0)
+            encode(task, served);
+        if (task->error.code == 0)
+            (void)task_prepare(task, max_len, INT64_MAX, 0);
     }
     json_decref(message);
-    if (j != NULL && j->error.code == 0)
-        return j;
-    ERR(e, ERR_MEMORY, "%s", j != NULL ? j->error.message : "out of host memory");
-    task_close(j);
+    if (task != NULL && task->error.code == 0)
+        return task;
+    ERR(e, ERR_MEMORY, "%s", task != NULL ? task->error.message : "out of host memory");
+    task_close(task);
     return NULL;
 }

@@ -29,10 +29,10 @@ static struct task *find_task(void *replica, uint64_t number, bool take)
     struct hub_replica *g = replica;
     struct task key;
     key.number = number;
-    struct task **found = tfind(&key, &g->tasks, compare_numbers), *j = found != NULL ? *found : NULL;
-    if (j != NULL && take)
-        (void)tdelete(j, &g->tasks, compare_numbers);
-    return j;
+    struct task **found = tfind(&key, &g->tasks, compare_numbers), *task = found != NULL ? *found : NULL;
+    if (task != NULL && take)
+        (void)tdelete(task, &g->tasks, compare_numbers);
+    return task;
 }
 
 /* ---- lost replicas ---- */

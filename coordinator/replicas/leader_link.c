@@ -88,9 +88,9 @@ static void pass_report(struct leader_link *l, int slot, struct report *r)
     l->ended = l->ended || (l->control[0] == NULL && r->ended);
     if (r->loaded)
         l->slot[slot].rules.max_len = r->max_len;
-    for (struct task *j = r->done, *next; j != NULL; j = next) {
-        next = j->work.next;
-        task_close(j);
+    for (struct task *task = r->done, *next; task != NULL; task = next) {
+        next = task->work.next;
+        task_close(task);
     }
     steps_report_free(r);
     send_on(l, &w);

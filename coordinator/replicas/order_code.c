@@ -59,22 +59,22 @@ static void put_search(struct wire_out *w, const struct search *s)
 
 /* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its replicas share priority and
  * deadline. */
-static void put_task(struct wire_out *w, const struct task *j, double now)
+static void put_task(struct wire_out *w, const struct task *task, double now)
 {
-    const struct choices *first = &j->choices[0];
-    wire_put_u64(w, j->number);
-    wire_put_u64(w, j->asker);
-    wire_put_f64(w, now - j->arrived);
-    wire_put_u8(w, j->message.generate.stream);
+    const struct choices *first = &task->choices[0];
+    wire_put_u64(w, task->number);
+    wire_put_u64(w, task->asker);
+    wire_put_f64(w, now - task->arrived);
+    wire_put_u8(w, task->message.generate.stream);
     wire_put_i32(w, first->priority);
     wire_put_u8(w, first->deadline > 0);
     wire_put_f64(w, first->deadline > 0 ? first->deadline - now : 0);
     put_search(w, &first->search);
     put_rules(w, first->rules);
-    wire_put_array(w, j->prediction.id, j->prediction.n, sizeof j->prediction.id[0]);
-    wire_put_u64(w, (uint64_t)j->n_prompts);
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    wire_put_array(w, task->prediction.id, task->prediction.n, sizeof task->prediction.id[0]);
+    wire_put_u64(w, (uint64_t)task->n_prompts);
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         wire_put_i32(w, set->rules->max_tokens);
         wire_put_u64(w, set->rules->sampling.seed);
         wire_put_array(w, set->prompt.id, set->prompt.n, sizeof set->prompt.id[0]);
@@ -153,7 +153,7 @@ static void get_stop_texts(struct wire_in *w, struct protocol_message *m)
         free(text[i]);
 }
 
-static void get_form(struct wire_in *w, struct task *j)
+static void get_form(struct wire_in *w, struct task *task)
 {
     unsigned kind = wire_get_u8(w);
     size_t bytes = 0;
@@ -163,22 +163,22 @@ static void get_form(struct wire_in *w, struct task *j)
     if (kind >= FORM_KINDS)
         wire_fail(w, "the kind of a form");
     char *source = wire_get_array(w, &bytes, FORM_MAX_BYTES, 1, "the form of an answer");
-    if (w->wrong == NULL && form_open_text(&j->form, (enum form_kind)kind, source, bytes, &e) != 0)
+    if (w->wrong == NULL && form_open_text(&task->form, (enum form_kind)kind, source, bytes, &e) != 0)
         wire_fail(w, "the form of an answer");
     free(source);
 }
 
-static void get_rules(struct wire_in *w, struct task *j, int vocab)
+static void get_rules(struct wire_in *w, struct task *task, int vocab)
 {
-    struct protocol_message *m = &j->message;
+    struct protocol_message *m = &task->message;
     struct request_rules *r = &m->generate.rules;
     bool *const flag[] = {&r->ignore_eos, &r->keep_stop,     &r->skip_special,
                           &r->drop_end,   &r->want_logprobs, &r->want_prompt_logprobs};
     get_sampling(w, &r->sampling, vocab);
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         *flag[i] = wire_get_bool(w);
-    get_form(w, j);
-    r->form = j->form;
+    get_form(w, task);
+    r->form = task->form;
     r->n_stop_ids = get_ids(w, r->stop_id, REQUEST_MAX_STOP_IDS, vocab, "ids to stop at");
     get_stop_texts(w, m);
 }
@@ -194,10 +194,10 @@ static void get_search(struct wire_in *w, struct search *s)
 }
 
 /* Prompt i of the task gets choices i. */
-static void get_choices(struct wire_in *w, struct task *j, int i, const struct order_rules *is)
+static void get_choices(struct wire_in *w, struct task *task, int i, const struct order_rules *is)
 {
-    const struct protocol_generate *g = &j->message.generate;
-    struct request_rules *rules = &j->rules[i];
+    const struct protocol_generate *g = &task->message.generate;
+    struct request_rules *rules = &task->rules[i];
     struct token_list prompt = {0};
     struct err e = {0};
     const char *field = "";
@@ -215,51 +215,51 @@ static void get_choices(struct wire_in *w, struct task *j, int i, const struct o
         token_list_free(&prompt);
         return;
     }
-    if (choices_open(&j->choices[i], &g->search, rules, &prompt, &e) != 0)
+    if (choices_open(&task->choices[i], &g->search, rules, &prompt, &e) != 0)
         wire_fail(w, "host memory");
-    j->n_prompts++;
+    task->n_prompts++;
 }
 
-static void get_task(struct wire_in *w, struct task *j, const struct order_rules *is, double now)
+static void get_task(struct wire_in *w, struct task *task, const struct order_rules *is, double now)
 {
-    struct protocol_generate *g = &j->message.generate;
-    j->parsed = true; /* the message's texts are this task's to free */
-    j->number = wire_get_u64(w);
-    j->asker = wire_get_u64(w);
-    j->arrived = now - wire_get_f64(w);
+    struct protocol_generate *g = &task->message.generate;
+    task->parsed = true; /* the message's texts are this task's to free */
+    task->number = wire_get_u64(w);
+    task->asker = wire_get_u64(w);
+    task->arrived = now - wire_get_f64(w);
     g->stream = wire_get_bool(w);
     g->priority = wire_get_i32(w, INT32_MIN, INT32_MAX, "priority");
     bool bounded = wire_get_bool(w);
     double deadline = now + wire_get_f64(w);
     get_search(w, &g->search);
-    get_rules(w, j, is->vocab);
-    j->prediction.id =
-        wire_get_array(w, &j->prediction.n, (size_t)is->max_len, sizeof j->prediction.id[0], "a prediction");
-    j->prediction.capacity = j->prediction.n;
-    check_ids(w, j->prediction.id, j->prediction.n, is->vocab, "a prediction's token");
+    get_rules(w, task, is->vocab);
+    task->prediction.id =
+        wire_get_array(w, &task->prediction.n, (size_t)is->max_len, sizeof task->prediction.id[0], "a prediction");
+    task->prediction.capacity = task->prediction.n;
+    check_ids(w, task->prediction.id, task->prediction.n, is->vocab, "a prediction's token");
     /* A prompt has at least max_tokens, seed, a length and an id. */
     size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
     if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
         wire_fail(w, "the number of prompts");
     if (n < 1 || w->wrong != NULL)
         return;
-    j->n_choices = g->search.n;
-    j->rules = calloc(n, sizeof *j->rules);
-    j->choices = calloc(n, sizeof *j->choices);
+    task->n_choices = g->search.n;
+    task->rules = calloc(n, sizeof *task->rules);
+    task->choices = calloc(n, sizeof *task->choices);
     /* NOLINTNEXTLINE(clang-analyzer-optin.portability.UnixAPI): neither is 0, or wire_fail() was called */
-    j->work.progress = calloc(n * (size_t)j->n_choices, sizeof *j->work.progress);
-    if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL) {
+    task->work.progress = calloc(n * (size_t)task->n_choices, sizeof *task->work.progress);
+    if (task->rules == NULL || task->choices == NULL || task->work.progress == NULL) {
         wire_fail(w, "host memory");
         return;
     }
     for (size_t i = 0; i < n && w->wrong == NULL; i++)
-        get_choices(w, j, (int)i, is);
-    for (int i = 0; i < j->n_prompts; i++) {
-        j->choices[i].owner = j;
-        j->choices[i].prediction = &j->prediction;
-        j->choices[i].client = j->asker;
-        j->choices[i].priority = g->priority;
-        j->choices[i].deadline = bounded ? deadline : 0;
+        get_choices(w, task, (int)i, is);
+    for (int i = 0; i < task->n_prompts; i++) {
+        task->choices[i].owner = task;
+        task->choices[i].prediction = &task->prediction;
+        task->choices[i].client = task->asker;
+        task->choices[i].priority = g->priority;
+        task->choices[i].deadline = bounded ? deadline : 0;
     }
 }
 

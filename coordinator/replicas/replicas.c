@@ -41,11 +41,11 @@ void replicas_close(struct replicas *set)
     memset(set, 0, sizeof *set);
 }
 
-static struct replica_load load_of(const struct task *j)
+static struct replica_load load_of(const struct task *task)
 {
     struct replica_load load = {0};
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         int n = set->search.num_beams > 1 ? set->search.num_beams : set->n_members;
         load.n_sequences += n;
         load.n_tokens += (int64_t)set->prompt.n + (int64_t)n * set->rules->max_tokens;
@@ -119,27 +119,29 @@ static void give_order(struct replica *to, struct order what)
     }
 }
 
-void replicas_submit(struct replicas *set, struct task *j, int replica)
+void replicas_submit(struct replicas *set, struct task *task, int replica)
 {
     struct replica *to = &set->replica[replica];
-    const struct replica_load load = load_of(j);
+    const struct replica_load load = load_of(task);
     to->load.n_sequences += load.n_sequences;
     to->load.n_tokens += load.n_tokens;
-    j->ticket.replica = replica;
-    j->ticket.submitted = j->ticket.in_replica = true;
-    give_order(to, (struct order){.kind = ORDER_SUBMIT, .task = j});
+    task->ticket.replica = replica;
+    task->ticket.submitted = task->ticket.in_replica = true;
+    give_order(to, (struct order){.kind = ORDER_SUBMIT, .task = task});
 }
 
-void replicas_cancel(struct replicas *set, const struct task *j, enum finish_reason why)
+void replicas_cancel(struct replicas *set, const struct task *task, enum finish_reason why)
 {
-    give_order(&set->replica[j->ticket.replica], (struct order){.kind = ORDER_CANCEL, .number = j->number, .why = why});
+    give_order(&set->replica[task->ticket.replica],
+               (struct order){.kind = ORDER_CANCEL, .number = task->number, .why = why});
 }
 
-void replicas_withdraw(struct replicas *set, const struct task *j)
+void replicas_withdraw(struct replicas *set, const struct task *task)
 {
     for (int i = 0; i < set->n; i++)
-        if (j == NULL || j->ticket.replica == i)
-            give_order(&set->replica[i], (struct order){.kind = ORDER_WITHDRAW, .number = j != NULL ? j->number : 0});
+        if (task == NULL || task->ticket.replica == i)
+            give_order(&set->replica[i],
+                       (struct order){.kind = ORDER_WITHDRAW, .number = task != NULL ? task->number : 0});
 }
 
 void replicas_stop(struct replicas *set)
@@ -171,11 +173,11 @@ static void note_report(struct replica *from, const struct report *r)
     from->step_seconds = r->step_seconds;
     from->loaded = from->loaded || r->loaded;
     from->ended = from->ended || r->ended;
-    for (struct task *j = r->done; j != NULL; j = j->work.next) {
-        const struct replica_load load = load_of(j);
+    for (struct task *task = r->done; task != NULL; task = task->work.next) {
+        const struct replica_load load = load_of(task);
         from->load.n_sequences -= load.n_sequences;
         from->load.n_tokens -= load.n_tokens;
-        j->ticket.in_replica = false;
+        task->ticket.in_replica = false;
         from->n_done++;
     }
 }

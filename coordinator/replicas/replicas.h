@@ -50,13 +50,13 @@ void replicas_place(struct replicas *set, int replica, int model);
 void replicas_clear(struct replicas *set, int replica);
 
 /* Hand a prepared task to the replica. */
-void replicas_submit(struct replicas *set, struct task *j, int replica);
+void replicas_submit(struct replicas *set, struct task *task, int replica);
 
 /* End a task that a replica has. */
-void replicas_cancel(struct replicas *set, const struct task *j, enum finish_reason why);
+void replicas_cancel(struct replicas *set, const struct task *task, enum finish_reason why);
 
-/* End it as FINISH_CANCELLED unless it has begun; j NULL: all such tasks of all replicas. */
-void replicas_withdraw(struct replicas *set, const struct task *j);
+/* End it as FINISH_CANCELLED unless it has begun; task NULL: all such tasks of all replicas. */
+void replicas_withdraw(struct replicas *set, const struct task *task);
 
 /* Tell all to stop. */
 void replicas_stop(struct replicas *set);

@@ -117,14 +117,14 @@ static void put_choices(struct wire_out *w, const struct choices *set, double no
         put_choice(w, set, c);
 }
 
-static void put_done(struct wire_out *w, const struct task *j, double now)
+static void put_done(struct wire_out *w, const struct task *task, double now)
 {
-    wire_put_u64(w, j->number);
-    wire_put_i32(w, j->error.code);
-    put_text(w, j->error.field, strlen(j->error.field));
-    put_text(w, j->error.message, strlen(j->error.message));
-    for (int i = 0; i < j->n_prompts; i++)
-        put_choices(w, &j->choices[i], now);
+    wire_put_u64(w, task->number);
+    wire_put_i32(w, task->error.code);
+    put_text(w, task->error.field, strlen(task->error.field));
+    put_text(w, task->error.message, strlen(task->error.message));
+    for (int i = 0; i < task->n_prompts; i++)
+        put_choices(w, &task->choices[i], now);
 }
 
 void report_encode(struct wire_out *w, const struct report *r, double now)
@@ -143,11 +143,11 @@ void report_encode(struct wire_out *w, const struct report *r, double now)
     wire_put_u64(w, n_deltas);
     for (const struct delta *p = r->first; p != NULL; p = p->next)
         put_delta(w, p);
-    for (const struct task *j = r->done; j != NULL; j = j->work.next)
+    for (const struct task *task = r->done; task != NULL; task = task->work.next)
         n_done++;
     wire_put_u64(w, n_done);
-    for (const struct task *j = r->done; j != NULL; j = j->work.next)
-        put_done(w, j, now);
+    for (const struct task *task = r->done; task != NULL; task = task->work.next)
+        put_done(w, task, now);
 }
 
 /* ---- in ---- */
@@ -278,21 +278,21 @@ static struct err *get_new_err(struct wire_in *w)
 
 static void get_delta(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
-    struct task *j = is->find(is->context, wire_get_u64(w), false);
-    struct delta *p = j != NULL ? calloc(1, sizeof *p) : NULL;
+    struct task *task = is->find(is->context, wire_get_u64(w), false);
+    struct delta *p = task != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
-        wire_fail(w, j == NULL ? "a delta of a task that does not exist" : "host memory");
+        wire_fail(w, task == NULL ? "a delta of a task that does not exist" : "host memory");
         return;
     }
-    p->task = j;
-    p->prompt_index = wire_get_i32(w, 0, j->n_prompts - 1, "a delta's prompt");
-    p->choice = wire_get_i32(w, 0, j->n_choices - 1, "a delta's choice");
+    p->task = task;
+    p->prompt_index = wire_get_i32(w, 0, task->n_prompts - 1, "a delta's prompt");
+    p->choice = wire_get_i32(w, 0, task->n_choices - 1, "a delta's choice");
     p->text = wire_get_array(w, &p->bytes, MAX_BYTES, 1, "a text");
     p->id = get_tokens(w, &p->n_ids, is->vocab);
-    p->logprobs = get_sampled(w, p->n_ids, j->rules[p->prompt_index].sampling.n_top, is->vocab);
+    p->logprobs = get_sampled(w, p->n_ids, task->rules[p->prompt_index].sampling.n_top, is->vocab);
     p->finish = get_finish(w, "how a delta ends");
     p->error = get_new_err(w);
-    p->stop_text = get_stop_text(w, &j->rules[p->prompt_index]);
+    p->stop_text = get_stop_text(w, &task->rules[p->prompt_index]);
     if (r->last != NULL)
         r->last->next = p;
     else
@@ -358,19 +358,19 @@ static void get_choices(struct wire_in *w, struct choices *set, int vocab, doubl
 
 static void get_done(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
 {
-    struct task *j = is->find(is->context, wire_get_u64(w), true);
-    if (j == NULL) {
+    struct task *task = is->find(is->context, wire_get_u64(w), true);
+    if (task == NULL) {
         wire_fail(w, "a task that does not exist");
         return;
     }
-    j->work.previous = NULL;
-    j->work.next = r->done;
-    r->done = j;
-    j->error.code = wire_get_i32(w, 0, 599, "an error's code");
-    get_short_text(w, j->error.field, sizeof j->error.field, "an error's field");
-    get_short_text(w, j->error.message, sizeof j->error.message, "an error's text");
-    for (int i = 0; i < j->n_prompts && w->wrong == NULL; i++)
-        get_choices(w, &j->choices[i], is->vocab, now);
+    task->work.previous = NULL;
+    task->work.next = r->done;
+    r->done = task;
+    task->error.code = wire_get_i32(w, 0, 599, "an error's code");
+    get_short_text(w, task->error.field, sizeof task->error.field, "an error's field");
+    get_short_text(w, task->error.message, sizeof task->error.message, "an error's text");
+    for (int i = 0; i < task->n_prompts && w->wrong == NULL; i++)
+        get_choices(w, &task->choices[i], is->vocab, now);
 }
 
 static void get_report(struct wire_in *w, struct report *r, const struct report_rules *is, double now)

@@ -67,9 +67,9 @@ static json_t *client_name(const struct channel_name *p)
     return json_string(text);
 }
 
-static void add_generate(json_t *o, const struct task *j, const struct outcome *out)
+static void add_generate(json_t *o, const struct task *task, const struct outcome *out)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     (void)json_object_set_new(o, "stream", json_boolean(g->stream));
     (void)json_object_set_new(o, "prompt_tokens", json_integer(out->n_prompt));
     (void)json_object_set_new(o, "cached_tokens", json_integer(out->n_cached));
@@ -136,7 +136,7 @@ static void time_now(char *text, size_t bytes)
     (void)snprintf(text, bytes, "%s.%03ldZ", day, now.tv_nsec / 1000000);
 }
 
-void access_log_write(struct access_log *l, const struct task *j, const struct outcome *out)
+void access_log_write(struct access_log *l, const struct task *task, const struct outcome *out)
 {
     char now[48];
     if (l->writer == NULL)
@@ -144,20 +144,20 @@ void access_log_write(struct access_log *l, const struct task *j, const struct o
     time_now(now, sizeof now);
     json_t *o = json_object();
     (void)json_object_set_new(o, "time", json_string(now));
-    if (j->ticket.client != NULL)
-        (void)json_object_set_new(o, "client", client_name(&j->ticket.client->channel));
-    (void)json_object_set_new(o, "op", json_string(protocol_op_name(j->message.op)));
-    if (j->request_id[0] != '\0')
-        (void)json_object_set_new(o, "request_id", json_string(j->request_id));
+    if (task->ticket.client != NULL)
+        (void)json_object_set_new(o, "client", client_name(&task->ticket.client->channel));
+    (void)json_object_set_new(o, "op", json_string(protocol_op_name(task->message.op)));
+    if (task->request_id[0] != '\0')
+        (void)json_object_set_new(o, "request_id", json_string(task->request_id));
     (void)json_object_set_new(o, "code", json_integer(out->code));
-    if (j->error.code != 0 && j->error.field[0] != '\0')
-        (void)json_object_set_new(o, "field", json_string(j->error.field));
-    (void)json_object_set_new(o, "message_bytes", json_integer((json_int_t)j->message_bytes));
+    if (task->error.code != 0 && task->error.field[0] != '\0')
+        (void)json_object_set_new(o, "field", json_string(task->error.field));
+    (void)json_object_set_new(o, "message_bytes", json_integer((json_int_t)task->message_bytes));
     (void)json_object_set_new(o, "total_ms", milliseconds(out->time.total));
-    if (j->message.op == PROTOCOL_GENERATE)
-        add_generate(o, j, out);
-    if (l->with_prompts && j->parsed && j->message.op == PROTOCOL_GENERATE)
-        add_prompts(o, &j->message.generate);
+    if (task->message.op == PROTOCOL_GENERATE)
+        add_generate(o, task, out);
+    if (l->with_prompts && task->parsed && task->message.op == PROTOCOL_GENERATE)
+        add_prompts(o, &task->message.generate);
     char *line = json_text(o, JSON_COMPACT);
     size_t bytes = line != NULL ? strlen(line) : 0;
     json_decref(o);

@@ -20,6 +20,6 @@ void access_log_close(struct access_log *l);
 uint64_t access_log_lost(const struct access_log *l);
 
 /* Writes one line for an answered message. Never blocks. */
-void access_log_write(struct access_log *l, const struct task *j, const struct outcome *o);
+void access_log_write(struct access_log *l, const struct task *task, const struct outcome *o);
 
 #endif

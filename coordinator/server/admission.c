@@ -41,12 +41,12 @@ static int sequences_of(const struct protocol_generate *g)
     return each * (g->prompt != NULL ? g->n_prompts : 1);
 }
 
-void server_hold(struct server *s, struct task *j, size_t bytes)
+void server_hold(struct server *s, struct task *task, size_t bytes)
 {
-    s->open_bytes += bytes - j->held_bytes;
-    if (j->ticket.client != NULL)
-        j->ticket.client->open_bytes += bytes - j->held_bytes;
-    j->held_bytes = bytes;
+    s->open_bytes += bytes - task->held_bytes;
+    if (task->ticket.client != NULL)
+        task->ticket.client->open_bytes += bytes - task->held_bytes;
+    task->held_bytes = bytes;
 }
 
 static int retry_after_ms(const struct server *s)
@@ -80,13 +80,13 @@ int server_check_state(const struct server *s, struct protocol_error *error)
     return -1;
 }
 
-int server_check_bytes(struct server *s, struct task *j)
+int server_check_bytes(struct server *s, struct task *task)
 {
-    const struct client *c = j->ticket.client;
-    size_t own = j->held_bytes;
+    const struct client *c = task->ticket.client;
+    size_t own = task->held_bytes;
     if (s->open_bytes <= MAX_OPEN_BYTES && (c->open_bytes <= MAX_OPEN_BYTES / 2 || c->open_bytes == own))
         return 0;
-    return server_busy(s, &j->error, "messages and results of %zu bytes are under way, %zu of them this client's",
+    return server_busy(s, &task->error, "messages and results of %zu bytes are under way, %zu of them this client's",
                        s->open_bytes - own, c->open_bytes - own);
 }
 
@@ -112,67 +112,68 @@ static bool make_room(struct server *s, const struct client *c, int n, int place
     return true;
 }
 
-static int check_limits(struct server *s, struct task *j, int n)
+static int check_limits(struct server *s, struct task *task, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(j->ticket.client);
-    if (j->message.generate.priority < o->max_priority)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "priority",
+    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(task->ticket.client);
+    if (task->message.generate.priority < o->max_priority)
+        return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
-                             j->message.generate.priority, (long long)o->max_priority);
+                             task->message.generate.priority, (long long)o->max_priority);
     if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
-        return server_busy(s, &j->error,
+        return server_busy(s, &task->error,
                            "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
                            waiting, n);
-    if (!make_room(s, j->ticket.client, n, places))
-        return server_busy(s, &j->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences, n);
+    if (!make_room(s, task->ticket.client, n, places))
+        return server_busy(s, &task->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences,
+                           n);
     return 0;
 }
 
-int server_name(struct server *s, struct task *j)
+int server_name(struct server *s, struct task *task)
 {
-    if (j->ticket.named)
+    if (task->ticket.named)
         return 0;
-    if (j->request_id[0] == '\0')
-        (void)snprintf(j->request_id, sizeof j->request_id, "r-%016llx", (unsigned long long)server_random());
-    else if (server_find(s, j->asker, j->request_id) != NULL)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", j->request_id);
-    if (tsearch(j, &s->names, compare_names) == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    j->ticket.named = true;
+    if (task->request_id[0] == '\0')
+        (void)snprintf(task->request_id, sizeof task->request_id, "r-%016llx", (unsigned long long)server_random());
+    else if (server_find(s, task->asker, task->request_id) != NULL)
+        return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "request_id", "\"%s\" is in use", task->request_id);
+    if (tsearch(task, &s->names, compare_names) == NULL)
+        return protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    task->ticket.named = true;
     return 0;
 }
 
-int server_admit(struct server *s, struct task *j)
+int server_admit(struct server *s, struct task *task)
 {
-    int n = sequences_of(&j->message.generate);
-    if (server_check_state(s, &j->error) != 0 || check_limits(s, j, n) != 0 || server_name(s, j) != 0)
+    int n = sequences_of(&task->message.generate);
+    if (server_check_state(s, &task->error) != 0 || check_limits(s, task, n) != 0 || server_name(s, task) != 0)
         return -1;
-    j->ticket.n_sequences = n;
+    task->ticket.n_sequences = n;
     s->n_sequences += n;
     return 0;
 }
 
-int server_reserve_results(struct server *s, struct task *j)
+int server_reserve_results(struct server *s, struct task *task)
 {
-    size_t bytes = j->result_bytes;
-    j->result_bytes = 0;
-    if (s->open_bytes + bytes > MAX_OPEN_BYTES || j->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
-        return server_busy(s, &j->error, "results of %zu bytes are possible, beside %zu bytes that are under way",
+    size_t bytes = task->result_bytes;
+    task->result_bytes = 0;
+    if (s->open_bytes + bytes > MAX_OPEN_BYTES || task->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
+        return server_busy(s, &task->error, "results of %zu bytes are possible, beside %zu bytes that are under way",
                            bytes, s->open_bytes);
-    j->result_bytes = bytes;
+    task->result_bytes = bytes;
     s->open_bytes += bytes;
-    j->ticket.client->open_bytes += bytes;
+    task->ticket.client->open_bytes += bytes;
     return 0;
 }
 
-void server_unlist(struct server *s, struct task *j)
+void server_unlist(struct server *s, struct task *task)
 {
-    if (j->ticket.named)
-        (void)tdelete(j, &s->names, compare_names);
-    s->n_sequences -= j->ticket.n_sequences;
-    server_hold(s, j, 0);
-    s->open_bytes -= j->result_bytes;
-    if (j->ticket.client != NULL)
-        j->ticket.client->open_bytes -= j->result_bytes;
+    if (task->ticket.named)
+        (void)tdelete(task, &s->names, compare_names);
+    s->n_sequences -= task->ticket.n_sequences;
+    server_hold(s, task, 0);
+    s->open_bytes -= task->result_bytes;
+    if (task->ticket.client != NULL)
+        task->ticket.client->open_bytes -= task->result_bytes;
 }

@@ -184,25 +184,25 @@ void clients_close(struct clients *c)
     }
 }
 
-void client_add_task(struct client *c, struct task *j)
+void client_add_task(struct client *c, struct task *task)
 {
-    j->ticket.client = c;
-    j->ticket.previous = NULL;
-    j->ticket.next = c->tasks;
-    if (j->ticket.next != NULL)
-        j->ticket.next->ticket.previous = j;
-    c->tasks = j;
+    task->ticket.client = c;
+    task->ticket.previous = NULL;
+    task->ticket.next = c->tasks;
+    if (task->ticket.next != NULL)
+        task->ticket.next->ticket.previous = task;
+    c->tasks = task;
 }
 
-void client_remove_task(struct task *j)
+void client_remove_task(struct task *task)
 {
-    if (j->ticket.client == NULL)
+    if (task->ticket.client == NULL)
         return;
-    if (j->ticket.previous != NULL)
-        j->ticket.previous->ticket.next = j->ticket.next;
+    if (task->ticket.previous != NULL)
+        task->ticket.previous->ticket.next = task->ticket.next;
     else
-        j->ticket.client->tasks = j->ticket.next;
-    if (j->ticket.next != NULL)
-        j->ticket.next->ticket.previous = j->ticket.previous;
-    j->ticket.client = NULL;
+        task->ticket.client->tasks = task->ticket.next;
+    if (task->ticket.next != NULL)
+        task->ticket.next->ticket.previous = task->ticket.previous;
+    task->ticket.client = NULL;
 }

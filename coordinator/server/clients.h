@@ -71,7 +71,7 @@ void clients_sweep(struct clients *c, void (*forget)(void *context, struct clien
 
 void clients_close(struct clients *c);
 
-void client_add_task(struct client *c, struct task *j);
-void client_remove_task(struct task *j);
+void client_add_task(struct client *c, struct task *task);
+void client_remove_task(struct task *task);
 
 #endif

@@ -16,16 +16,16 @@ void server_client_left(void *server, struct client *c)
     struct server *s = server;
     bool open = c->tasks != NULL;
     while (c->tasks != NULL) {
-        struct task *j = c->tasks;
-        (void)protocol_fail(&j->ticket.verdict, PROTOCOL_CANCELLED, "", "the client is gone");
-        if (j->ticket.waits) { /* tasks that still wait need not begin */
-            turns_remove(&s->turns[j->ticket.waits_for], j);
-            dispatch_finish(s, j, PROTOCOL_CANCELLED);
+        struct task *task = c->tasks;
+        (void)protocol_fail(&task->ticket.verdict, PROTOCOL_CANCELLED, "", "the client is gone");
+        if (task->ticket.waits) { /* tasks that still wait need not begin */
+            turns_remove(&s->turns[task->ticket.waits_for], task);
+            dispatch_finish(s, task, PROTOCOL_CANCELLED);
             continue;
         }
-        atomic_store(&j->abandoned, true);
-        client_remove_task(j);
-        server_cancel(s, j, FINISH_CANCELLED);
+        atomic_store(&task->abandoned, true);
+        client_remove_task(task);
+        server_cancel(s, task, FINISH_CANCELLED);
     }
     dispatch_take_from_replicas(s, c, c->n_in_replicas); /* tasks that remain there have no client */
     s->metrics.n_lost_clients += open;
@@ -46,16 +46,16 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
         return;
     s->state = SERVER_STOPPING;
     for (struct client *c = s->clients.first; c != NULL; c = c->next)
-        for (struct task *j = c->tasks, *next; j != NULL; j = next) {
+        for (struct task *task = c->tasks, *next; task != NULL; task = next) {
             struct protocol_error error = {0};
-            next = j->ticket.next;
+            next = task->ticket.next;
             (void)protocol_fail(&error, code, "", "%s", why);
-            if (!j->ticket.answered && (j->ticket.unread || j->message.op == PROTOCOL_GENERATE))
+            if (!task->ticket.answered && (task->ticket.unread || task->message.op == PROTOCOL_GENERATE))
                 s->n_cut_short++;
-            answer_error(s, j, &error);
-            if (j->ticket.waits) {
-                turns_remove(&s->turns[j->ticket.waits_for], j);
-                dispatch_finish(s, j, code);
+            answer_error(s, task, &error);
+            if (task->ticket.waits) {
+                turns_remove(&s->turns[task->ticket.waits_for], task);
+                dispatch_finish(s, task, code);
             }
         }
     if (*why != '\0')

@@ -8,59 +8,60 @@
 
 #define RETRY_MS 1000 /* retry_after for a model that is being loaded */
 
-static int find_model(const struct models *m, struct task *j)
+static int find_model(const struct models *m, struct task *task)
 {
-    const char *name = j->message.model;
+    const char *name = task->message.model;
     if (!models_are_many(m) || (name == NULL && m->n == 1))
         return 0; /* its name is checked with the other fields */
     if (name == NULL)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "model", "missing: this server has %d models", m->n);
+        return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "model", "missing: this server has %d models", m->n);
     int i = models_find(m, name);
     if (i < 0)
-        (void)protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has no such model",
+        (void)protocol_fail(&task->error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has no such model",
                             name);
     return i;
 }
 
-static void enter(struct server *s, struct task *j, int i, int set)
+static void enter(struct server *s, struct task *task, int i, int set)
 {
-    j->ticket.model = i;
-    j->ticket.set = set;
-    j->ticket.entered = true;
-    j->ticket.awaits_model = false;
-    j->served = s->models.entry[i].copy[set].served;
+    task->ticket.model = i;
+    task->ticket.set = set;
+    task->ticket.entered = true;
+    task->ticket.awaits_model = false;
+    task->served = s->models.entry[i].copy[set].served;
 }
 
-void enter_only(struct server *s, struct task *j)
+void enter_only(struct server *s, struct task *task)
 {
     if (models_are_many(&s->models))
         return;
-    j->ticket.model = 0;
-    j->served = s->models.entry[0].copy[0].served;
+    task->ticket.model = 0;
+    task->served = s->models.entry[0].copy[0].served;
 }
 
 /* The task comes back when the model is loaded, or with the error that prevented it. */
-static int wait_for_model(struct server *s, struct task *j, int i)
+static int wait_for_model(struct server *s, struct task *task, int i)
 {
     if (s->turns[TURN_MODEL].n >= s->setup.o->max_queue)
-        return server_busy(s, &j->error, "the queue is full: %d requests wait for models", s->turns[TURN_MODEL].n);
-    j->ticket.model = i;
-    j->ticket.awaits_model = true;
-    dispatch_wait(s, j, TURN_MODEL);
+        return server_busy(s, &task->error, "the queue is full: %d requests wait for models", s->turns[TURN_MODEL].n);
+    task->ticket.model = i;
+    task->ticket.awaits_model = true;
+    dispatch_wait(s, task, TURN_MODEL);
     return 0;
 }
 
 /* The load continues, or begins, without it. */
-static int refuse_to_wait(struct server *s, struct task *j, int i)
+static int refuse_to_wait(struct server *s, struct task *task, int i)
 {
-    (void)protocol_fail(&j->error, PROTOCOL_UNAVAILABLE, "model", "\"%.80s\" is being loaded", s->models.entry[i].name);
-    j->error.retry_after_ms = RETRY_MS;
+    (void)protocol_fail(&task->error, PROTOCOL_UNAVAILABLE, "model", "\"%.80s\" is being loaded",
+                        s->models.entry[i].name);
+    task->error.retry_after_ms = RETRY_MS;
     placement_want(&s->models.placement, i, seconds_now());
     return -1;
 }
 
 /* -1: its error has the reason. */
-static int ask_set(struct server *s, struct task *j, int i)
+static int ask_set(struct server *s, struct task *task, int i)
 {
     struct model_entry *entry = &s->models.entry[i];
     int set;
@@ -68,135 +69,135 @@ static int ask_set(struct server *s, struct task *j, int i)
     entry->counts.invocations++;
     entry->counts.hits += answer == DEPLOY_ENTER;
     if (answer == DEPLOY_ENTER) {
-        enter(s, j, i, set);
+        enter(s, task, i, set);
         return 0;
     }
     if (answer == DEPLOY_REFUSE) {
-        j->error = entry->why;
+        task->error = entry->why;
         return -1;
     }
-    if (j->message.wait && wait_for_model(s, j, i) == 0)
+    if (task->message.wait && wait_for_model(s, task, i) == 0)
         return 0;
     placement_leave(&s->models.placement, i);
-    return j->message.wait ? -1 : refuse_to_wait(s, j, i);
+    return task->message.wait ? -1 : refuse_to_wait(s, task, i);
 }
 
-bool enter_model(struct server *s, struct task *j)
+bool enter_model(struct server *s, struct task *task)
 {
     bool many = models_are_many(&s->models);
-    int i = find_model(&s->models, j);
-    if (i >= 0 && many && j->message.op == PROTOCOL_GENERATE && server_name(s, j) != 0)
+    int i = find_model(&s->models, task);
+    if (i >= 0 && many && task->message.op == PROTOCOL_GENERATE && server_name(s, task) != 0)
         i = -1;
-    if (i < 0 || (many && server_check_state(s, &j->error) != 0) || ask_set(s, j, i) != 0) {
-        server_refuse(s, j);
+    if (i < 0 || (many && server_check_state(s, &task->error) != 0) || ask_set(s, task, i) != 0) {
+        server_refuse(s, task);
         return false;
     }
-    return j->ticket.entered;
+    return task->ticket.entered;
 }
 
-void enter_leave(struct server *s, struct task *j)
+void enter_leave(struct server *s, struct task *task)
 {
-    if (j->ticket.entered)
-        placement_done(&s->models.placement, j->ticket.model, j->ticket.set, seconds_now());
-    else if (j->ticket.awaits_model)
-        placement_leave(&s->models.placement, j->ticket.model);
-    j->ticket.entered = j->ticket.awaits_model = false;
+    if (task->ticket.entered)
+        placement_done(&s->models.placement, task->ticket.model, task->ticket.set, seconds_now());
+    else if (task->ticket.awaits_model)
+        placement_leave(&s->models.placement, task->ticket.model);
+    task->ticket.entered = task->ticket.awaits_model = false;
 }
 
 /* ---- models loaded and unloaded ---- */
 
-static bool is_about(const void *model, const struct task *j)
+static bool is_about(const void *model, const struct task *task)
 {
-    return j->ticket.model == *(const int *)model && j->ticket.awaits_model;
+    return task->ticket.model == *(const int *)model && task->ticket.awaits_model;
 }
 
-static bool awaits_unloading(const void *model, const struct task *j)
+static bool awaits_unloading(const void *model, const struct task *task)
 {
-    return j->ticket.model == *(const int *)model && !j->ticket.awaits_model;
+    return task->ticket.model == *(const int *)model && !task->ticket.awaits_model;
 }
 
 /* The task itself does not use the model. */
-static void answer_state(struct server *s, struct task *j, int i)
+static void answer_state(struct server *s, struct task *task, int i)
 {
-    enter_leave(s, j);
-    answer_model(s, j, i);
-    dispatch_finish(s, j, PROTOCOL_OK);
+    enter_leave(s, task);
+    answer_model(s, task, i);
+    dispatch_finish(s, task, PROTOCOL_OK);
 }
 
 void server_admit_model(struct server *s, int i)
 {
-    struct task *j;
+    struct task *task;
     while (placement_admits(&s->models.placement, i) &&
-           (j = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
-        s->models.entry[i].counts.waited += seconds_now() - j->arrived;
-        enter(s, j, i, placement_enter(&s->models.placement, i, seconds_now()));
-        if (j->message.op == PROTOCOL_LOAD)
-            answer_state(s, j, i);
+           (task = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
+        s->models.entry[i].counts.waited += seconds_now() - task->arrived;
+        enter(s, task, i, placement_enter(&s->models.placement, i, seconds_now()));
+        if (task->message.op == PROTOCOL_LOAD)
+            answer_state(s, task, i);
         else
-            dispatch_go_on(s, j);
+            dispatch_go_on(s, task);
     }
 }
 
 void server_refuse_model(struct server *s, int i, const struct protocol_error *why)
 {
-    struct task *j;
-    while ((j = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
-        j->error = *why;
-        server_refuse(s, j);
+    struct task *task;
+    while ((task = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
+        task->error = *why;
+        server_refuse(s, task);
     }
 }
 
 void server_unloaded_model(struct server *s, int i)
 {
-    struct task *j;
-    while ((j = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL)
-        answer_state(s, j, i);
+    struct task *task;
+    while ((task = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL)
+        answer_state(s, task, i);
 }
 
 /* ---- load, unload, pin ---- */
 
-static int conflict(struct task *j, const char *what)
+static int conflict(struct task *task, const char *what)
 {
-    return protocol_fail(&j->error, PROTOCOL_CONFLICT, "model", "\"%.80s\" %s", j->message.model, what);
+    return protocol_fail(&task->error, PROTOCOL_CONFLICT, "model", "\"%.80s\" %s", task->message.model, what);
 }
 
 /* 1: the answer is the model's state now; 0: it waits; -1: its error. */
-static int load_model(struct server *s, struct task *j, int i)
+static int load_model(struct server *s, struct task *task, int i)
 {
     struct placement *p = &s->models.placement;
     int set;
     if (placement_admits(p, i))
-        return conflict(j, "is loaded already");
+        return conflict(task, "is loaded already");
     placement_want(p, i, seconds_now()); /* even if it has just failed */
-    if (!j->message.wait)
+    if (!task->message.wait)
         return 1;
     (void)placement_ask(p, i, seconds_now(), &set);
-    if (wait_for_model(s, j, i) == 0)
+    if (wait_for_model(s, task, i) == 0)
         return 0;
     placement_leave(p, i);
     return -1;
 }
 
-static int unload_model(struct server *s, struct task *j, int i)
+static int unload_model(struct server *s, struct task *task, int i)
 {
     const struct placed now = placement_look(&s->models.placement, i);
     if (now.state != DEPLOY_READY && now.state != DEPLOY_UNLOADING)
-        return protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "model", "\"%.80s\" is not loaded", j->message.model);
+        return protocol_fail(&task->error, PROTOCOL_NOT_FOUND, "model", "\"%.80s\" is not loaded", task->message.model);
     if (now.pinned)
-        return conflict(j, "is pinned");
+        return conflict(task, "is pinned");
     (void)placement_unload(&s->models.placement, i);
-    if (!j->message.wait)
+    if (!task->message.wait)
         return 1;
-    j->ticket.model = i;
-    dispatch_wait(s, j, TURN_MODEL);
+    task->ticket.model = i;
+    dispatch_wait(s, task, TURN_MODEL);
     return 0;
 }
 
-static int pin(struct server *s, struct task *j, int i)
+static int pin(struct server *s, struct task *task, int i)
 {
     struct task *waits;
-    placement_pin(&s->models.placement, i, j->message.pinned);
-    while (j->message.pinned && (waits = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL) {
+    placement_pin(&s->models.placement, i, task->message.pinned);
+    while (task->message.pinned && (waits = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL) {
         (void)conflict(waits, "was pinned meanwhile");
         server_refuse(s, waits);
     }
@@ -204,21 +205,21 @@ static int pin(struct server *s, struct task *j, int i)
     return 1;
 }
 
-void enter_manage(struct server *s, struct task *j)
+void enter_manage(struct server *s, struct task *task)
 {
-    if (!dispatch_may_manage(s, j))
+    if (!dispatch_may_manage(s, task))
         return;
     int done = -1, i = -1;
     if (!models_are_many(&s->models))
-        (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "this server has one model (--models-dir: many)");
-    else if (server_check_state(s, &j->error) == 0)
-        i = find_model(&s->models, j);
+        (void)protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "op", "this server has one model (--models-dir: many)");
+    else if (server_check_state(s, &task->error) == 0)
+        i = find_model(&s->models, task);
     if (i >= 0)
-        done = j->message.op == PROTOCOL_LOAD     ? load_model(s, j, i)
-               : j->message.op == PROTOCOL_UNLOAD ? unload_model(s, j, i)
-                                                  : pin(s, j, i);
+        done = task->message.op == PROTOCOL_LOAD     ? load_model(s, task, i)
+               : task->message.op == PROTOCOL_UNLOAD ? unload_model(s, task, i)
+                                                     : pin(s, task, i);
     if (done == 1)
-        answer_state(s, j, i);
+        answer_state(s, task, i);
     else if (done < 0)
-        server_refuse(s, j);
+        server_refuse(s, task);
 }

@@ -8,28 +8,28 @@
 #define SPARE_SHARE   4    /* a replica has this part of its slots in addition as waiting sequences */
 #define CHECK_SECONDS 0.05 /* between two checks of time limits */
 
-void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind)
+void dispatch_wait(struct server *s, struct task *task, enum turn_kind kind)
 {
-    j->ticket.waits_for = kind;
-    turns_put(&s->turns[kind], j);
+    task->ticket.waits_for = kind;
+    turns_put(&s->turns[kind], task);
 }
 
 /* A replica that may have the task, with this many spare sequences; -1: all are full. */
-static int choose_replica(const struct server *s, const struct task *j, int spare)
+static int choose_replica(const struct server *s, const struct task *task, int spare)
 {
-    return models_choose(&s->models, j->ticket.model, j->ticket.set, j->served, spare);
+    return models_choose(&s->models, task->ticket.model, task->ticket.set, task->served, spare);
 }
 
 /* Gives the task to a replica, on whose set it uses its model from now on. */
-static void give_replica(struct server *s, struct task *j, int replica)
+static void give_replica(struct server *s, struct task *task, int replica)
 {
     int set = models_set_of(&s->models, replica);
-    if (set != j->ticket.set)
-        placement_move(&s->models.placement, j->ticket.model, j->ticket.set, set, seconds_now());
-    j->ticket.set = set;
-    s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
-    j->ticket.client->n_in_replicas += j->ticket.n_sequences;
-    replicas_submit(&s->replicas, j, replica);
+    if (set != task->ticket.set)
+        placement_move(&s->models.placement, task->ticket.model, task->ticket.set, set, seconds_now());
+    task->ticket.set = set;
+    s->n_at_replicas += task->ticket.client->n_in_replicas == 0;
+    task->ticket.client->n_in_replicas += task->ticket.n_sequences;
+    replicas_submit(&s->replicas, task, replica);
 }
 
 void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences)
@@ -54,38 +54,38 @@ static bool is_below_share(const struct server *s, const struct client *c)
     return c->n_in_replicas < places / (others + 1);
 }
 
-void dispatch_submit(struct server *s, struct task *j)
+void dispatch_submit(struct server *s, struct task *task)
 {
     /* 53 bits: every JSON library keeps them. */
-    if (task_prepare(j, replicas_max_len(&s->replicas, j->ticket.model), s->setup.o->service.max_reply_bytes,
+    if (task_prepare(task, replicas_max_len(&s->replicas, task->ticket.model), s->setup.o->service.max_reply_bytes,
                      server_random() >> 11) != 0)
-        j->result_bytes = 0;
+        task->result_bytes = 0;
     else
-        (void)server_reserve_results(s, j);
-    if (j->error.code != 0) {
-        server_refuse(s, j);
+        (void)server_reserve_results(s, task);
+    if (task->error.code != 0) {
+        server_refuse(s, task);
         return;
     }
-    j->ticket.queued = seconds_now();
-    if (j->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, j->ticket.client))
-        give_replica(s, j, choose_replica(s, j, -1));
+    task->ticket.queued = seconds_now();
+    if (task->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, task->ticket.client))
+        give_replica(s, task, choose_replica(s, task, -1));
     else
-        dispatch_wait(s, j, TURN_REPLICA);
+        dispatch_wait(s, task, TURN_REPLICA);
 }
 
 static void feed_worker(struct server *s, int worker)
 {
-    struct task *j;
-    while (s->at_worker[worker] < AT_WORKER && (j = turns_take(&s->turns[worker])) != NULL) {
+    struct task *task;
+    while (s->at_worker[worker] < AT_WORKER && (task = turns_take(&s->turns[worker])) != NULL) {
         s->at_worker[worker]++;
-        (void)mailbox_post(s->worker[worker].end[0], j);
+        (void)mailbox_post(s->worker[worker].end[0], task);
     }
 }
 
-static bool has_place(const void *server, const struct task *j)
+static bool has_place(const void *server, const struct task *task)
 {
     const struct server *s = server;
-    return choose_replica(s, j, spare_places(s)) >= 0;
+    return choose_replica(s, task, spare_places(s)) >= 0;
 }
 
 /* Has any replica room? If not, no task is considered. */
@@ -101,10 +101,10 @@ static bool have_places(const struct server *s)
 
 static void feed_replicas(struct server *s)
 {
-    struct task *j;
+    struct task *task;
     while (s->turns[TURN_REPLICA].n > 0 && have_places(s) &&
-           (j = turns_take_fitting(&s->turns[TURN_REPLICA], has_place, s)) != NULL)
-        give_replica(s, j, choose_replica(s, j, spare_places(s)));
+           (task = turns_take_fitting(&s->turns[TURN_REPLICA], has_place, s)) != NULL)
+        give_replica(s, task, choose_replica(s, task, spare_places(s)));
 }
 
 void server_feed(struct server *s)
@@ -118,14 +118,14 @@ void server_feed(struct server *s)
 static void check_times(struct server *s, struct turns *t, double now)
 {
     for (struct client *c = s->clients.first; c != NULL && t->n > 0; c = c->next)
-        for (struct task *j = c->turn[t->kind].first, *next; j != NULL; j = next) {
-            int64_t limit = j->message.generate.timeout_ms;
-            next = j->ticket.turn_next;
-            if (limit <= 0 || now - j->arrived < 1e-3 * (double)limit)
+        for (struct task *task = c->turn[t->kind].first, *next; task != NULL; task = next) {
+            int64_t limit = task->message.generate.timeout_ms;
+            next = task->ticket.turn_next;
+            if (limit <= 0 || now - task->arrived < 1e-3 * (double)limit)
                 continue;
-            turns_remove(t, j);
-            (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
-            server_refuse(s, j);
+            turns_remove(t, task);
+            (void)protocol_fail(&task->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
+            server_refuse(s, task);
         }
 }
 

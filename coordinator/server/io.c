@@ -91,10 +91,10 @@ void server_take_reports(struct server *s)
 
 static void take_tasks(struct server *s)
 {
-    struct task *j;
+    struct task *task;
     for (int i = 0; i < 2; i++)
-        while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
-            server_returned(s, j, i);
+        while ((task = mailbox_take(s->worker[i].end[0])) != NULL)
+            server_returned(s, task, i);
     server_take_reports(s);
     models_take(&s->models);
 }

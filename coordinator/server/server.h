@@ -92,7 +92,7 @@ void server_take_reports(struct server *s);
 /* The main thread has ended. */
 void server_ended(struct server *s);
 void server_receive(struct server *s, struct incoming *m);
-void server_returned(struct server *s, struct task *j, int worker);
+void server_returned(struct server *s, struct task *task, int worker);
 void server_report(struct server *s, struct report *r, int replica);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
@@ -102,12 +102,12 @@ void server_signal(struct server *s, enum signal_wish wish, bool own);
 /* Answer all open requests with this error, and tell the main thread to stop. */
 void server_stop(struct server *s, enum protocol_code code, const char *why);
 /* Close a task: release its name and counts. */
-void server_finish(struct server *s, struct task *j, const struct outcome *o);
-void server_cancel(struct server *s, struct task *j, enum finish_reason why);
+void server_finish(struct server *s, struct task *task, const struct outcome *o);
+void server_cancel(struct server *s, struct task *task, enum finish_reason why);
 /* Does this client have more than --max-client-backlog unread? If so, *error is set. */
 bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
-void server_refuse(struct server *s, struct task *j); /* with its error */
+void server_refuse(struct server *s, struct task *task); /* with its error */
 
 /* feed.c: starts waiting tasks as far as workers and replicas have room. */
 void server_feed(struct server *s);
@@ -118,35 +118,35 @@ void server_check_times(struct server *s);
 /* Can the server generate, tokenize and report limits now? */
 int server_check_state(const struct server *s, struct protocol_error *error);
 /* The task counts this many bytes from now on, without its results. */
-void server_hold(struct server *s, struct task *j, size_t bytes);
+void server_hold(struct server *s, struct task *task, size_t bytes);
 /* All tasks may hold a gigabyte; those of one client half of it, or one message. */
-int server_check_bytes(struct server *s, struct task *j);
+int server_check_bytes(struct server *s, struct task *task);
 /* The error of a full queue. */
 int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Gives a task without a request_id one, by which it can be cancelled. */
-int server_name(struct server *s, struct task *j);
+int server_name(struct server *s, struct task *task);
 /* Gives a parsed `generate` its places in the queue and its name. */
-int server_admit(struct server *s, struct task *j);
+int server_admit(struct server *s, struct task *task);
 /* Counts its possible results, from task_prepare, in addition to messages. */
-int server_reserve_results(struct server *s, struct task *j);
+int server_reserve_results(struct server *s, struct task *task);
 /* Releases name, places and bytes. */
-void server_unlist(struct server *s, struct task *j);
+void server_unlist(struct server *s, struct task *task);
 /* The task of this connection that generates under this name, or NULL. */
 struct task *server_find(struct server *s, uint64_t asker, const char *name);
 /* Random names and seeds, so that a client's replies do not reveal anything about others. */
 uint64_t server_random(void);
 
 /* answer.c: each function sends the only or last reply of a task if its client still exists, and takes over text. */
-void answer_text(struct server *s, struct task *j, char *text, size_t bytes);
-void answer_error(struct server *s, struct task *j, const struct protocol_error *error);
+void answer_text(struct server *s, struct task *task, char *text, size_t bytes);
+void answer_error(struct server *s, struct task *task, const struct protocol_error *error);
 /* A task that the main thread has returned, with its outcome in *o. */
-void answer_generate(struct server *s, struct task *j, struct outcome *o);
+void answer_generate(struct server *s, struct task *task, struct outcome *o);
 void answer_delta(struct server *s, const struct delta *p);
-void answer_health(struct server *s, struct task *j);
-void answer_metrics(struct server *s, struct task *j);
-void answer_models(struct server *s, struct task *j);
+void answer_health(struct server *s, struct task *task);
+void answer_metrics(struct server *s, struct task *task);
+void answer_models(struct server *s, struct task *task);
 /* Replies to load, unload and pin: the model's present state. */
-void answer_model(struct server *s, struct task *j, int model);
+void answer_model(struct server *s, struct task *task, int model);
 
 #endif

@@ -27,42 +27,43 @@ static void leave_ring(struct turns *t, struct client *c)
     mine->next = mine->previous = NULL;
 }
 
-static int urgency(const struct turns *t, const struct task *j)
+static int urgency(const struct turns *t, const struct task *task)
 {
-    return t->kind == TURN_REPLICA ? j->message.generate.priority : 0;
+    return t->kind == TURN_REPLICA ? task->message.generate.priority : 0;
 }
 
-void turns_put(struct turns *t, struct task *j)
+void turns_put(struct turns *t, struct task *task)
 {
-    struct client_turn *mine = &j->ticket.client->turn[t->kind];
+    struct client_turn *mine = &task->ticket.client->turn[t->kind];
     if (mine->first == NULL)
-        join_ring(t, j->ticket.client);
+        join_ring(t, task->ticket.client);
     struct task *after = mine->last; /* behind this one */
-    while (after != NULL && urgency(t, after) > urgency(t, j))
+    while (after != NULL && urgency(t, after) > urgency(t, task))
         after = after->ticket.turn_previous;
-    j->ticket.turn_previous = after;
-    j->ticket.turn_next = after != NULL ? after->ticket.turn_next : mine->first;
-    *(after != NULL ? &after->ticket.turn_next : &mine->first) = j;
-    *(j->ticket.turn_next != NULL ? &j->ticket.turn_next->ticket.turn_previous : &mine->last) = j;
-    j->ticket.waits = true;
-    mine->n_sequences += j->ticket.n_sequences;
-    t->n_sequences += j->ticket.n_sequences;
+    task->ticket.turn_previous = after;
+    task->ticket.turn_next = after != NULL ? after->ticket.turn_next : mine->first;
+    *(after != NULL ? &after->ticket.turn_next : &mine->first) = task;
+    *(task->ticket.turn_next != NULL ? &task->ticket.turn_next->ticket.turn_previous : &mine->last) = task;
+    task->ticket.waits = true;
+    mine->n_sequences += task->ticket.n_sequences;
+    t->n_sequences += task->ticket.n_sequences;
     t->n++;
 }
 
-void turns_remove(struct turns *t, struct task *j)
+void turns_remove(struct turns *t, struct task *task)
 {
-    struct client_turn *mine = &j->ticket.client->turn[t->kind];
-    *(j->ticket.turn_previous != NULL ? &j->ticket.turn_previous->ticket.turn_next : &mine->first) =
-        j->ticket.turn_next;
-    *(j->ticket.turn_next != NULL ? &j->ticket.turn_next->ticket.turn_previous : &mine->last) = j->ticket.turn_previous;
-    j->ticket.turn_previous = j->ticket.turn_next = NULL;
-    j->ticket.waits = false;
-    mine->n_sequences -= j->ticket.n_sequences;
-    t->n_sequences -= j->ticket.n_sequences;
+    struct client_turn *mine = &task->ticket.client->turn[t->kind];
+    *(task->ticket.turn_previous != NULL ? &task->ticket.turn_previous->ticket.turn_next : &mine->first) =
+        task->ticket.turn_next;
+    *(task->ticket.turn_next != NULL ? &task->ticket.turn_next->ticket.turn_previous : &mine->last) =
+        task->ticket.turn_previous;
+    task->ticket.turn_previous = task->ticket.turn_next = NULL;
+    task->ticket.waits = false;
+    mine->n_sequences -= task->ticket.n_sequences;
+    t->n_sequences -= task->ticket.n_sequences;
     t->n--;
     if (mine->first == NULL)
-        leave_ring(t, j->ticket.client);
+        leave_ring(t, task->ticket.client);
 }
 
 struct task *turns_take(struct turns *t)
@@ -70,22 +71,22 @@ struct task *turns_take(struct turns *t)
     struct client *c = t->next;
     if (c == NULL)
         return NULL;
-    struct task *j = c->turn[t->kind].first;
+    struct task *task = c->turn[t->kind].first;
     t->next = c->turn[t->kind].next;
-    turns_remove(t, j);
-    return j;
+    turns_remove(t, task);
+    return task;
 }
 
-struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *j),
+struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *task),
                                 const void *context)
 {
     struct client *c = t->next;
     for (bool round = false; c != NULL && !(round && c == t->next); round = true, c = c->turn[t->kind].next)
-        for (struct task *j = c->turn[t->kind].first; j != NULL; j = j->ticket.turn_next)
-            if (fits(context, j)) {
+        for (struct task *task = c->turn[t->kind].first; task != NULL; task = task->ticket.turn_next)
+            if (fits(context, task)) {
                 t->next = c->turn[t->kind].next;
-                turns_remove(t, j);
-                return j;
+                turns_remove(t, task);
+                return task;
             }
     return NULL;
 }

@@ -20,17 +20,17 @@ struct turns {
 };
 
 /* The task's client is there. By priority where the kind is TURN_REPLICA, the lower value first; else in order. */
-void turns_put(struct turns *t, struct task *j);
+void turns_put(struct turns *t, struct task *task);
 
 /* The next task of the next client; NULL: none waits. */
 struct task *turns_take(struct turns *t);
 
 /* The next task that fits: of the next client that has one its first. NULL: none does. */
-struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *j),
+struct task *turns_take_fitting(struct turns *t, bool (*fits)(const void *context, const struct task *task),
                                 const void *context);
 
 /* Take this task out, which waits here. */
-void turns_remove(struct turns *t, struct task *j);
+void turns_remove(struct turns *t, struct task *task);
 
 /* The newest task of the client that has most sequences here, if those are more than `most`; NULL: nobody has. */
 struct task *turns_heaviest(const struct turns *t, int most);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* The text of prompt i, for echo; malloc'ed. */
-static char *prompt_text(const struct task *j, const struct tokenizer *t, int i, size_t *bytes)
+static char *prompt_text(const struct task *task, const struct tokenizer *t, int i, size_t *bytes)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     struct err e = {0};
     char *text = NULL;
     if (g->prompt != NULL && g->prompt[i].text != NULL) {
@@ -18,17 +18,17 @@ static char *prompt_text(const struct task *j, const struct tokenizer *t, int i,
             memcpy(text, g->prompt[i].text, *bytes + 1);
         return text;
     }
-    const struct token_list *ids = &j->choices[i].prompt;
+    const struct token_list *ids = &task->choices[i].prompt;
     if (tokenizer_decode(t, ids->id, ids->n, g->rules.skip_special, &text, bytes, &e) != 0)
         return NULL;
     return text;
 }
 
 /* The text of prompt i before an output of *bytes bytes; malloc'ed, *bytes then covers both. NULL: out of memory. */
-static char *with_prompt(const struct task *j, const struct tokenizer *t, int i, const char *output, size_t *bytes)
+static char *with_prompt(const struct task *task, const struct tokenizer *t, int i, const char *output, size_t *bytes)
 {
     size_t before = 0;
-    char *text = prompt_text(j, t, i, &before), *both = text != NULL ? realloc(text, before + *bytes + 1) : NULL;
+    char *text = prompt_text(task, t, i, &before), *both = text != NULL ? realloc(text, before + *bytes + 1) : NULL;
     if (both == NULL) {
         free(text);
         return NULL;
@@ -40,11 +40,11 @@ static char *with_prompt(const struct task *j, const struct tokenizer *t, int i,
 }
 
 /* over all prompts: the first of each. 0: never. */
-static struct request_times times_of(const struct task *j)
+static struct request_times times_of(const struct task *task)
 {
     struct request_times t = {0};
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct request_times *one = &j->choices[i].times;
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct request_times *one = &task->choices[i].times;
         const double at[3] = {one->arrived, one->scheduled, one->first_token};
         double *const to[3] = {&t.arrived, &t.scheduled, &t.first_token};
         for (int k = 0; k < 3; k++)
@@ -55,9 +55,9 @@ static struct request_times times_of(const struct task *j)
     return t;
 }
 
-static struct time_split split_time(const struct task *j, const struct request_times *t, double now)
+static struct time_split split_time(const struct task *task, const struct request_times *t, double now)
 {
-    struct time_split split = {.total = now - j->arrived};
+    struct time_split split = {.total = now - task->arrived};
     double end = t->finished > 0 ? t->finished : now;
     double queued_to = t->scheduled > 0 ? t->scheduled : end;
     if (t->arrived > 0)
@@ -71,12 +71,12 @@ static struct time_split split_time(const struct task *j, const struct request_t
 }
 
 /* The reason if every choice has failed; NULL: some choice has not. */
-static const struct err *common_error(const struct task *j)
+static const struct err *common_error(const struct task *task)
 {
     const struct err *e = NULL;
-    for (int i = 0; i < j->n_prompts; i++)
-        for (int c = 0; c < j->n_choices; c++) {
-            const struct err *own = choices_error(&j->choices[i], c);
+    for (int i = 0; i < task->n_prompts; i++)
+        for (int c = 0; c < task->n_choices; c++) {
+            const struct err *own = choices_error(&task->choices[i], c);
             if (own == NULL)
                 return NULL;
             e = e != NULL ? e : own;
@@ -84,118 +84,118 @@ static const struct err *common_error(const struct task *j)
     return e;
 }
 
-void finished_judge(struct task *j)
+void finished_judge(struct task *task)
 {
-    const struct err *e = common_error(j);
-    for (int i = 0; i < j->n_prompts && j->error.code == 0; i++) {
-        enum finish_reason finish = j->choices[i].finish;
+    const struct err *e = common_error(task);
+    for (int i = 0; i < task->n_prompts && task->error.code == 0; i++) {
+        enum finish_reason finish = task->choices[i].finish;
         if (e != NULL)
-            (void)protocol_fail(&j->error, protocol_blame(e), "", "%s", e->text);
+            (void)protocol_fail(&task->error, protocol_blame(e), "", "%s", e->text);
         else if (finish == FINISH_TIMEOUT)
-            (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed",
-                                (long long)j->message.generate.timeout_ms);
+            (void)protocol_fail(&task->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed",
+                                (long long)task->message.generate.timeout_ms);
         else if (finish == FINISH_CANCELLED)
-            (void)protocol_fail(&j->error, PROTOCOL_CANCELLED, "", "cancelled");
+            (void)protocol_fail(&task->error, PROTOCOL_CANCELLED, "", "cancelled");
         else if (finish != FINISH_STOP && finish != FINISH_LENGTH)
-            (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "the request failed in the engine");
+            (void)protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "the request failed in the engine");
     }
 }
 
 /* The text and the calls of a complete answer; those of a stream have been sent already. */
-static void take_apart(const struct task *j, struct reply_choice *choice)
+static void take_apart(const struct task *task, struct reply_choice *choice)
 {
     int n = 0;
-    if (!calls_any(j->calls))
+    if (!calls_any(task->calls))
         return;
-    if (j->reader != NULL)
-        n = calls_count(j->reader[choice->index]);
+    if (task->reader != NULL)
+        n = calls_count(task->reader[choice->index]);
     else
-        choice->said = reply_said(j->calls, task_salt(j), choice->index, choice->text, choice->bytes, &n);
+        choice->said = reply_said(task->calls, task_salt(task), choice->index, choice->text, choice->bytes, &n);
     choice->calls = n > 0;
 }
 
 /* Returns the text if it was made for this (echo); it is freed after the reply. */
-static char *fill_choice(const struct task *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
+static char *fill_choice(const struct task *task, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
 {
-    const struct protocol_generate *g = &j->message.generate;
-    const struct request *r = j->choices[i].choice != NULL ? j->choices[i].choice[c] : NULL;
-    *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->choices[i].finish};
-    choice->error = choices_error(&j->choices[i], c);
+    const struct protocol_generate *g = &task->message.generate;
+    const struct request *r = task->choices[i].choice != NULL ? task->choices[i].choice[c] : NULL;
+    *choice = (struct reply_choice){.index = i * task->n_choices + c, .text = "", .finish = task->choices[i].finish};
+    choice->error = choices_error(&task->choices[i], c);
     if (r == NULL)
         return NULL;
     choice->finish = r->finish;
-    choice->stop_text = task_stop_text(j, r->stop.found);
-    choice->whole = r->output.n > 0 && task_is_whole(j, r->output.id[r->output.n - 1]);
+    choice->stop_text = task_stop_text(task, r->stop.found);
+    choice->whole = r->output.n > 0 && task_is_whole(task, r->output.id[r->output.n - 1]);
     choice->text = r->text.data != NULL ? r->text.data : "";
     choice->bytes = r->released;
     choice->token_id = r->output.id;
     choice->n_tokens = r->output.n;
     choice->logprobs = g->rules.want_logprobs ? r->logprobs : NULL;
     choice->n_top = g->rules.sampling.n_top;
-    const struct choices *choices = &j->choices[i];
+    const struct choices *choices = &task->choices[i];
     choice->has_score = choices->score != NULL;
     choice->score = choice->has_score ? choices->score[c] : 0;
     choice->prompt_logprobs = choices->prompt_logprobs;
     choice->prompt_id = choices->prompt.id;
     choice->n_prompt = choices->prompt.n;
     choice->n_prompt_top = g->rules.sampling.n_prompt_top;
-    take_apart(j, choice);
-    char *both = g->echo && !g->stream ? with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
+    take_apart(task, choice);
+    char *both = g->echo && !g->stream ? with_prompt(task, t, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
         choice->text = both;
     return both;
 }
 
-static struct reply_usage usage_of(const struct task *j)
+static struct reply_usage usage_of(const struct task *task)
 {
     struct reply_usage u = {0, 0, 0};
-    for (int i = 0; i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         u.prompt_tokens += (int64_t)set->prompt.n;
         u.cached_tokens += set->n_cached;
-        for (int c = 0; c < j->n_choices && set->choice != NULL && set->choice[c] != NULL; c++)
+        for (int c = 0; c < task->n_choices && set->choice != NULL && set->choice[c] != NULL; c++)
             u.completion_tokens += (int64_t)set->choice[c]->output.n;
     }
     return u;
 }
 
-static struct draft_counts drafts_of(const struct task *j)
+static struct draft_counts drafts_of(const struct task *task)
 {
     struct draft_counts sum = {0};
-    for (int i = 0; i < j->n_prompts; i++)
-        draft_counts_add(&sum, &j->choices[i].drafts);
+    for (int i = 0; i < task->n_prompts; i++)
+        draft_counts_add(&sum, &task->choices[i].drafts);
     return sum;
 }
 
-void finished_measure(struct finished *f, const struct task *j, double now)
+void finished_measure(struct finished *f, const struct task *task, double now)
 {
-    *f = (struct finished){.times = times_of(j)};
-    f->split = split_time(j, &f->times, now);
-    f->usage = usage_of(j);
-    f->counts = drafts_of(j);
+    *f = (struct finished){.times = times_of(task)};
+    f->split = split_time(task, &f->times, now);
+    f->usage = usage_of(task);
+    f->counts = drafts_of(task);
     f->drafts = (struct reply_drafts){f->counts.n_places, f->counts.n_steps, f->counts.n_tokens, f->counts.n_accepted};
     f->timing = (struct reply_timing){1e3 * f->split.queue, 1e3 * f->split.prefill, 1e3 * f->split.decode,
                                       1e3 * f->split.total};
 }
 
-int finished_choices(struct finished *f, const struct task *j, const struct tokenizer *t)
+int finished_choices(struct finished *f, const struct task *task, const struct tokenizer *t)
 {
-    size_t n = (size_t)j->n_prompts * (size_t)j->n_choices;
+    size_t n = (size_t)task->n_prompts * (size_t)task->n_choices;
     f->choice = calloc(n + 1, sizeof *f->choice);
     f->made = calloc(n + 1, sizeof *f->made);
     if (f->choice == NULL || f->made == NULL)
         return -1;
     f->n_choices = (int)n;
     for (int i = 0; i < f->n_choices; i++)
-        f->made[i] = fill_choice(j, t, i / j->n_choices, i % j->n_choices, &f->choice[i]);
+        f->made[i] = fill_choice(task, t, i / task->n_choices, i % task->n_choices, &f->choice[i]);
     return 0;
 }
 
-char *finished_reply(struct finished *f, struct task *j, const struct tokenizer *t, const char *model, size_t *bytes)
+char *finished_reply(struct finished *f, struct task *task, const struct tokenizer *t, const char *model, size_t *bytes)
 {
-    if (finished_choices(f, j, t) != 0)
+    if (finished_choices(f, task, t) != 0)
         return NULL;
-    const struct reply reply = {.request_id = j->request_id[0] != '\0' ? j->request_id : NULL,
+    const struct reply reply = {.request_id = task->request_id[0] != '\0' ? task->request_id : NULL,
                                 .model = model,
                                 .tokenizer = t,
                                 .n_choices = f->n_choices,
@@ -203,11 +203,11 @@ char *finished_reply(struct finished *f, struct task *j, const struct tokenizer 
                                 .usage = &f->usage,
                                 .timing = &f->timing,
                                 .drafts = &f->drafts,
-                                .error = &j->error,
-                                .seed = j->seed,
-                                .predicted = j->message.generate.prediction != NULL};
-    return j->message.generate.stream ? reply_final(&reply, j->ticket.n_events++, bytes)
-                                      : reply_generate(&reply, bytes);
+                                .error = &task->error,
+                                .seed = task->seed,
+                                .predicted = task->message.generate.prediction != NULL};
+    return task->message.generate.stream ? reply_final(&reply, task->ticket.n_events++, bytes)
+                                         : reply_generate(&reply, bytes);
 }
 
 void finished_close(struct finished *f)

@@ -29,18 +29,20 @@ struct finished {
     int n_choices;
 };
 
-/* Sets j->error to the outcome of the whole task; an existing error (the reason of a cancellation) has precedence. */
-void finished_judge(struct task *j);
+/* Sets task->error to the outcome of the whole task; an existing error (the reason of a cancellation) has
+ * precedence. */
+void finished_judge(struct task *task);
 
 /* Sets times, usage and drafts. f must not move. */
-void finished_measure(struct finished *f, const struct task *j, double now);
+void finished_measure(struct finished *f, const struct task *task, double now);
 
 /* The choices, which borrow the task's texts. -1: out of memory. */
-int finished_choices(struct finished *f, const struct task *j, const struct tokenizer *t);
+int finished_choices(struct finished *f, const struct task *task, const struct tokenizer *t);
 
 void finished_close(struct finished *f);
 
 /* The whole reply, or a stream's last event: malloc'ed; NULL: out of memory. Any thread that owns the task. */
-char *finished_reply(struct finished *f, struct task *j, const struct tokenizer *t, const char *model, size_t *bytes);
+char *finished_reply(struct finished *f, struct task *task, const struct tokenizer *t, const char *model,
+                     size_t *bytes);
 
 #endif

@@ -44,16 +44,16 @@ static void *copy(const void *from, size_t bytes)
 }
 
 /* The new output of choice c of a prompt since the last call. Out of memory: it comes with the next delta. */
-static void add_delta(struct steps *s, struct task *j, struct choices *set, int c)
+static void add_delta(struct steps *s, struct task *task, struct choices *set, int c)
 {
     const struct request *r = set->choice[c];
-    int prompt = (int)(set - j->choices);
-    struct choice_progress *sent = &j->work.progress[prompt * j->n_choices + c];
+    int prompt = (int)(set - task->choices);
+    struct choice_progress *sent = &task->work.progress[prompt * task->n_choices + c];
     size_t bytes = r->released - sent->text_sent, n = r->output.n - sent->tokens_sent;
     struct delta *p = n > 0 || bytes > 0 ? calloc(1, sizeof *p) : NULL;
     if (p == NULL)
         return;
-    *p = (struct delta){.task = j,
+    *p = (struct delta){.task = task,
                         .prompt_index = prompt,
                         .choice = c,
                         .bytes = bytes,
@@ -83,14 +83,14 @@ static void add_delta(struct steps *s, struct task *j, struct choices *set, int 
 static void on_choice(void *context, struct choices *set, int c)
 {
     struct steps *s = context;
-    struct task *j = set->owner;
-    struct choice_progress *progress = &j->work.progress[(set - j->choices) * j->n_choices + c];
+    struct task *task = set->owner;
+    struct choice_progress *progress = &task->work.progress[(set - task->choices) * task->n_choices + c];
     double now = seconds_now();
     if (progress->last_token > 0)
         histogram_add(&s->between_tokens, now - progress->last_token);
     progress->last_token = now;
-    if (j->message.generate.stream)
-        add_delta(s, j, set, c);
+    if (task->message.generate.stream)
+        add_delta(s, task, set, c);
 }
 
 static void on_finish(void *context, struct choices *set)
@@ -99,38 +99,38 @@ static void on_finish(void *context, struct choices *set)
     (void)set;
 }
 
-static void unlink_task(struct steps *s, struct task *j)
+static void unlink_task(struct steps *s, struct task *task)
 {
-    if (j->work.previous != NULL)
-        j->work.previous->work.next = j->work.next;
+    if (task->work.previous != NULL)
+        task->work.previous->work.next = task->work.next;
     else
-        s->tasks = j->work.next;
-    if (j->work.next != NULL)
-        j->work.next->work.previous = j->work.previous;
+        s->tasks = task->work.next;
+    if (task->work.next != NULL)
+        task->work.next->work.previous = task->work.previous;
 }
 
-static void give_back(struct steps *s, struct task *j)
+static void give_back(struct steps *s, struct task *task)
 {
-    unlink_task(s, j);
-    j->work.next = s->report->done;
-    s->report->done = j;
+    unlink_task(s, task);
+    task->work.next = s->report->done;
+    s->report->done = task;
 }
 
 static void on_release(void *context, struct choices *set)
 {
-    struct task *j = set->owner;
-    if (--j->work.n_open == 0)
-        give_back(context, j);
+    struct task *task = set->owner;
+    if (--task->work.n_open == 0)
+        give_back(context, task);
 }
 
 /* The scheduler releases sequences of a running step when that step is done: the task comes back then. */
-static void end_job(struct steps *s, struct task *j, enum finish_reason why, double now)
+static void end_job(struct steps *s, struct task *task, enum finish_reason why, double now)
 {
-    j->work.n_open++; /* it stays until its last prompt has been released */
-    for (int i = 0; i < j->n_prompts; i++)
-        choices_cancel(&j->choices[i], why, now);
-    if (--j->work.n_open == 0)
-        give_back(s, j);
+    task->work.n_open++; /* it stays until its last prompt has been released */
+    for (int i = 0; i < task->n_prompts; i++)
+        choices_cancel(&task->choices[i], why, now);
+    if (--task->work.n_open == 0)
+        give_back(s, task);
 }
 
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e)
@@ -157,10 +157,10 @@ void steps_close(struct steps *s)
 {
     struct err e = {0};
     if (s->mailbox != NULL && s->report != NULL) {
-        for (struct task *j; (j = s->tasks) != NULL;) {
-            end_job(s, j, FINISH_CANCELLED, seconds_now());
-            if (s->tasks == j) /* cannot happen without a step under way, but the loop must end */
-                give_back(s, j);
+        for (struct task *task; (task = s->tasks) != NULL;) {
+            end_job(s, task, FINISH_CANCELLED, seconds_now());
+            if (s->tasks == task) /* cannot happen without a step under way, but the loop must end */
+                give_back(s, task);
         }
         s->report->ended = true;
         (void)post(s, true, &e);
@@ -170,50 +170,50 @@ void steps_close(struct steps *s)
     memset(s, 0, sizeof *s);
 }
 
-static void submit_task(struct steps *s, struct task *j, double now)
+static void submit_task(struct steps *s, struct task *task, double now)
 {
     struct err e = {0};
-    j->work.previous = NULL;
-    j->work.next = s->tasks;
+    task->work.previous = NULL;
+    task->work.next = s->tasks;
     if (s->tasks != NULL)
-        s->tasks->work.previous = j;
-    s->tasks = j;
-    j->work.n_open = 1; /* ours, so that it stays while its prompts are queued */
-    for (int i = 0; i < j->n_prompts && e.code == ERR_NONE; i++)
-        if (choices_submit(&j->choices[i], &s->scheduler, now, &e) == 0)
-            j->work.n_open++;
+        s->tasks->work.previous = task;
+    s->tasks = task;
+    task->work.n_open = 1; /* ours, so that it stays while its prompts are queued */
+    for (int i = 0; i < task->n_prompts && e.code == ERR_NONE; i++)
+        if (choices_submit(&task->choices[i], &s->scheduler, now, &e) == 0)
+            task->work.n_open++;
     if (e.code != ERR_NONE) {
-        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
-        for (int i = 0; i < j->n_prompts; i++)
-            choices_cancel(&j->choices[i], FINISH_ERROR, now);
+        (void)protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+        for (int i = 0; i < task->n_prompts; i++)
+            choices_cancel(&task->choices[i], FINISH_ERROR, now);
     }
-    if (--j->work.n_open == 0)
-        give_back(s, j);
+    if (--task->work.n_open == 0)
+        give_back(s, task);
 }
 
 static void cancel_task(struct steps *s, uint64_t number, enum finish_reason why, double now)
 {
-    struct task *j = s->tasks;
-    while (j != NULL && j->number != number)
-        j = j->work.next;
-    if (j != NULL) /* otherwise it has ended meanwhile */
-        end_job(s, j, why, now);
+    struct task *task = s->tasks;
+    while (task != NULL && task->number != number)
+        task = task->work.next;
+    if (task != NULL) /* otherwise it has ended meanwhile */
+        end_job(s, task, why, now);
 }
 
-static bool has_begun(const struct task *j)
+static bool has_begun(const struct task *task)
 {
-    for (int i = 0; i < j->n_prompts; i++)
-        if (choices_begun(&j->choices[i]))
+    for (int i = 0; i < task->n_prompts; i++)
+        if (choices_begun(&task->choices[i]))
             return true;
     return false;
 }
 
 static void withdraw(struct steps *s, uint64_t number, double now)
 {
-    for (struct task *j = s->tasks, *next; j != NULL; j = next) {
-        next = j->work.next;
-        if ((number == 0 || j->number == number) && !has_begun(j))
-            end_job(s, j, FINISH_CANCELLED, now);
+    for (struct task *task = s->tasks, *next; task != NULL; task = next) {
+        next = task->work.next;
+        if ((number == 0 || task->number == number) && !has_begun(task))
+            end_job(s, task, FINISH_CANCELLED, now);
     }
 }
 

@@ -99,35 +99,35 @@ struct task {
 
 /* Takes over the body (NULL: none). NULL: out of memory, the body is closed. */
 struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
-void task_close(struct task *j);
+void task_close(struct task *task);
 
-/* Parse the body and free it; afterwards op and model of the message are known. On failure j->error. Any
+/* Parse the body and free it; afterwards op and model of the message are known. On failure task->error. Any
  * thread. */
-void task_read(struct task *j);
-/* Check its fields, against the limits of its model, if it has one. On failure j->error. Any thread. */
-void task_check(struct task *j);
+void task_read(struct task *task);
+/* Check its fields, against the limits of its model, if it has one. On failure task->error. Any thread. */
+void task_check(struct task *task);
 
 /* Make the choices for the encoded prompts of a generate. max_len: limit of prompt and output tokens together.
- * max_reply: limit of its reply, checked before anything is computed. On failure j->error. */
-int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
+ * max_reply: limit of its reply, checked before anything is computed. On failure task->error. */
+int task_prepare(struct task *task, int max_len, int64_t max_reply, uint64_t seed);
 
 /* The approximate size of the reply to a finished task, or of a stream's last event. */
-size_t task_reply_bytes(const struct task *j);
+size_t task_reply_bytes(const struct task *task);
 
 /* The bytes that prompt i takes where it is repeated: an estimate if it came as ids. */
-int64_t task_echo_bytes(const struct task *j, int i);
+int64_t task_echo_bytes(const struct task *task, int i);
 
 /* The bytes of a text as a JSON string, without its quotes. */
 int64_t task_text_bytes(const char *text, size_t bytes);
 
 /* Whether a choice that stopped, and not at a text, ended because its form was complete. */
-bool task_is_whole(const struct task *j, int32_t last_token);
+bool task_is_whole(const struct task *task, int32_t last_token);
 
 /* The prefix of its calls' ids, which must differ from those of other tasks, including earlier servers' tasks. */
-uint64_t task_salt(const struct task *j);
+uint64_t task_salt(const struct task *task);
 
 /* The stop text of this number, counted from 1; NULL: 0, none. */
-const char *task_stop_text(const struct task *j, int number);
+const char *task_stop_text(const struct task *task, int number);
 
 /* Main thread to I/O thread: a choice of a stream has grown. */
 struct delta {

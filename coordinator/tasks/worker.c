@@ -16,15 +16,16 @@
 #define THOUGHT_TOKENS 16 /* tokens of a prompt's end, which may contain <think>, perhaps letter by letter */
 
 /* Makes the grammar of the requested form, and the lexicon for it. */
-static int make_form(struct task *j)
+static int make_form(struct task *task)
 {
-    const struct protocol_form *asked = &j->message.generate.form;
+    const struct protocol_form *asked = &task->message.generate.form;
     struct err e = {0};
-    if (asked->kind == 0 || j->form != NULL)
+    if (asked->kind == 0 || task->form != NULL)
         return 0;
-    if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
+    if (form_open(&task->form, asked->kind, asked->value, &e) == 0 &&
+        lexicon_keeper_get(task->served->lexicon, &e) != NULL)
         return 0;
-    return protocol_fail(&j->error, protocol_blame(&e), asked->field, "%s", e.text);
+    return protocol_fail(&task->error, protocol_blame(&e), asked->field, "%s", e.text);
 }
 
 /* The schema of an answer without calls; a new reference. NULL: any text, or calls are required. */
@@ -36,9 +37,9 @@ static json_t *schema_beside_calls(const struct protocol_form *f)
 }
 
 /* The calls that an answer has to consist of, unless it has its own form. */
-static int make_calls(struct task *j, enum calls_format format)
+static int make_calls(struct task *task, enum calls_format format)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     struct err e = {0};
     json_t *asked = calls_syntax(format, g->chat.tools, g->tools.only, g->tools.parallel && g->tools.only == NULL);
     json_t *other = schema_beside_calls(&g->form);
@@ -46,121 +47,121 @@ static int make_calls(struct task *j, enum calls_format format)
         ERR(&e, ERR_MEMORY, "out of host memory");
     if (asked == NULL)
         ERR(&e, ERR_MEMORY, "out of host memory");
-    if (e.code == ERR_NONE && form_open(&j->form, FORM_CALLS, asked, &e) == 0)
-        (void)lexicon_keeper_get(j->served->lexicon, &e);
+    if (e.code == ERR_NONE && form_open(&task->form, FORM_CALLS, asked, &e) == 0)
+        (void)lexicon_keeper_get(task->served->lexicon, &e);
     json_decref(asked);
     if (e.code == ERR_NONE)
         return 0;
-    return protocol_fail(&j->error, protocol_blame(&e), "tools", "%s", e.text);
+    return protocol_fail(&task->error, protocol_blame(&e), "tools", "%s", e.text);
 }
 
 /* The position at which a chat's answer may contain reasoning. An answer in a given form begins with the form, whatever
  * the end of the prompt. */
-static int find_thoughts(struct task *j)
+static int find_thoughts(struct task *task)
 {
-    const struct protocol_generate *g = &j->message.generate;
-    const struct token_list *ids = &j->ids[0];
+    const struct protocol_generate *g = &task->message.generate;
+    const struct token_list *ids = &task->ids[0];
     size_t n = ids->n < THOUGHT_TOKENS ? ids->n : THOUGHT_TOKENS, bytes;
     struct err e = {0};
     char *end;
-    j->calls.hidden = g->hide_thoughts;
+    task->calls.hidden = g->hide_thoughts;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
-    if (!chat_template_thinks(j->served->chat, g->chat.tools != NULL) || j->calls.format == CALLS_HARMONY)
+    if (!chat_template_thinks(task->served->chat, g->chat.tools != NULL) || task->calls.format == CALLS_HARMONY)
         return 0;
-    if (tokenizer_decode(j->served->tokenizer, ids->id + ids->n - n, n, false, &end, &bytes, &e) != 0)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "messages", "%s", e.text);
+    if (tokenizer_decode(task->served->tokenizer, ids->id + ids->n - n, n, false, &end, &bytes, &e) != 0)
+        return protocol_fail(&task->error, PROTOCOL_INTERNAL, "messages", "%s", e.text);
     bool begun = g->form.kind == 0 && calls_begins_thought(end, bytes);
-    j->calls.thoughts = begun ? THOUGHTS_BEGUN : THOUGHTS_MARKED;
+    task->calls.thoughts = begun ? THOUGHTS_BEGUN : THOUGHTS_MARKED;
     free(end);
     return 0;
 }
 
 /* Is a chat's answer parsed, and must it be a call? The tags may be special tokens, which are then part of the text. */
-static int find_calls(struct task *j)
+static int find_calls(struct task *task)
 {
-    struct protocol_generate *g = &j->message.generate;
+    struct protocol_generate *g = &task->message.generate;
     bool tools = g->chat.tools != NULL;
     if (g->n_turns == 0)
         return 0;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
-    enum calls_format format = chat_template_calls(j->served->chat, tools);
+    enum calls_format format = chat_template_calls(task->served->chat, tools);
     if (tools && format == CALLS_NONE && g->tools.choice != TOOLS_UNSAID)
-        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "tool_choice",
+        return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "tool_choice",
                              "the chat template of this model writes calls in no form that is known here: only "
                              "\"none\" is possible");
-    j->calls.format = tools || format == CALLS_HARMONY ? format : CALLS_NONE;
-    if (find_thoughts(j) != 0)
+    task->calls.format = tools || format == CALLS_HARMONY ? format : CALLS_NONE;
+    if (find_thoughts(task) != 0)
         return -1;
-    if (calls_any(j->calls)) {
+    if (calls_any(task->calls)) {
         g->rules.skip_special = false;
         g->rules.drop_end = true;
     }
-    bool formed = g->form.kind == FORM_CALLS || (j->calls.format != CALLS_NONE && protocol_may_call(g));
-    return formed && j->form == NULL ? make_calls(j, format) : 0;
+    bool formed = g->form.kind == FORM_CALLS || (task->calls.format != CALLS_NONE && protocol_may_call(g));
+    return formed && task->form == NULL ? make_calls(task, format) : 0;
 }
 
-static int encode_prompts(struct task *j)
+static int encode_prompts(struct task *task)
 {
-    const struct served *v = j->served;
-    const struct protocol_generate *g = &j->message.generate;
+    const struct served *v = task->served;
+    const struct protocol_generate *g = &task->message.generate;
     int n = g->prompt != NULL ? g->n_prompts : 1;
-    j->ids = calloc((size_t)n, sizeof *j->ids);
-    if (j->ids == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    for (j->n_ids = 0; j->n_ids < n;) {
-        struct token_list *ids = &j->ids[j->n_ids];
+    task->ids = calloc((size_t)n, sizeof *task->ids);
+    if (task->ids == NULL)
+        return protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (task->n_ids = 0; task->n_ids < n;) {
+        struct token_list *ids = &task->ids[task->n_ids];
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
-        if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
+        if (encode_request(g, task->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &task->error) != 0)
             return -1;
     }
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): as above */
-    if (encode_prediction(g, v->tokenizer, v->model.vocab, &j->prediction, &j->error) != 0)
+    if (encode_prediction(g, v->tokenizer, v->model.vocab, &task->prediction, &task->error) != 0)
         return -1;
-    if (find_calls(j) != 0 || make_form(j) != 0)
+    if (find_calls(task) != 0 || make_form(task) != 0)
         return -1;
     if (g->n_turns > 0)
-        protocol_forget_chat(&j->message);
+        protocol_forget_chat(&task->message);
     return 0;
 }
 
-static int write_prompt(struct task *j, int i)
+static int write_prompt(struct task *task, int i)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     const char *text = g->prompt[i].text;
     size_t bytes = g->prompt[i].bytes;
     struct err e = {0};
     char *made = NULL;
     if (text == NULL) {
-        (void)tokenizer_decode(j->served->tokenizer, j->ids[i].id, j->ids[i].n, g->rules.skip_special, &made, &bytes,
-                               &e);
+        (void)tokenizer_decode(task->served->tokenizer, task->ids[i].id, task->ids[i].n, g->rules.skip_special, &made,
+                               &bytes, &e);
         text = made;
     }
     if (text != NULL)
-        j->echo[i].text = reply_characters(text, bytes, &j->echo[i].bytes);
+        task->echo[i].text = reply_characters(text, bytes, &task->echo[i].bytes);
     free(made);
-    if (j->echo[i].text == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s",
+    if (task->echo[i].text == NULL)
+        return protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "%s",
                              e.code != ERR_NONE ? e.text : "out of host memory");
     return 0;
 }
 
 /* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them.
  * Prompts that are too long are refused when the task is prepared. */
-static int write_echo(struct task *j, const struct worker_setup *s)
+static int write_echo(struct task *task, const struct worker_setup *s)
 {
-    const struct protocol_generate *g = &j->message.generate;
+    const struct protocol_generate *g = &task->message.generate;
     int64_t bytes = 0;
     if (!g->stream || !g->echo || g->prompt == NULL)
         return 0;
-    for (int i = 0; i < j->n_ids; i++)
-        bytes += task_echo_bytes(j, i);
+    for (int i = 0; i < task->n_ids; i++)
+        bytes += task_echo_bytes(task, i);
     if (bytes > s->max_reply)
         return 0;
-    j->echo = calloc((size_t)j->n_ids, sizeof *j->echo);
-    if (j->echo == NULL)
-        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    for (int i = 0; i < j->n_ids; i++)
-        if (write_prompt(j, i) != 0)
+    task->echo = calloc((size_t)task->n_ids, sizeof *task->echo);
+    if (task->echo == NULL)
+        return protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    for (int i = 0; i < task->n_ids; i++)
+        if (write_prompt(task, i) != 0)
             return -1;
     return 0;
 }
@@ -186,90 +187,90 @@ static int64_t texts_bytes(const struct token_list *ids, const struct tokenizer 
     return sum;
 }
 
-static int check_reply(struct task *j, const char *field, size_t n, int64_t bytes, int64_t most)
+static int check_reply(struct task *task, const char *field, size_t n, int64_t bytes, int64_t most)
 {
     if (bytes <= most)
         return 0;
-    return protocol_fail(&j->error, PROTOCOL_TOO_LARGE, field,
+    return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
                          "the reply may take %lld bytes (%zu tokens), expected at most %lld (--max-reply-bytes)",
                          (long long)bytes, n, (long long)most);
 }
 
-static void detokenize(struct task *j, const struct worker_setup *s)
+static void detokenize(struct task *task, const struct worker_setup *s)
 {
-    const struct protocol_message *m = &j->message;
+    const struct protocol_message *m = &task->message;
     struct err e = {0};
     char *text = NULL;
     size_t bytes = 0;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
-    if (check_reply(j, "token_ids", m->ids.n, texts_bytes(&m->ids, j->served->tokenizer), s->max_reply) != 0)
+    if (check_reply(task, "token_ids", m->ids.n, texts_bytes(&m->ids, task->served->tokenizer), s->max_reply) != 0)
         return;
-    if (tokenizer_decode(j->served->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
-        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+    if (tokenizer_decode(task->served->tokenizer, m->ids.id, m->ids.n, m->skip_special_tokens, &text, &bytes, &e) != 0)
+        (void)protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     else
-        j->reply = reply_detokenize(m->request_id, text, bytes, &j->reply_bytes);
+        task->reply = reply_detokenize(m->request_id, text, bytes, &task->reply_bytes);
     free(text);
 }
 
-static void tokenize(struct task *j, const struct worker_setup *s)
+static void tokenize(struct task *task, const struct worker_setup *s)
 {
-    const struct protocol_message *m = &j->message;
-    if (encode_prompts(j) != 0)
+    const struct protocol_message *m = &task->message;
+    if (encode_prompts(task) != 0)
         return;
-    const struct token_list *ids = &j->ids[0];
-    int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, j->served->tokenizer) : 0);
-    if (check_reply(j, m->generate.n_turns > 0 ? "messages" : "prompt", ids->n, bytes, s->max_reply) == 0)
-        j->reply = reply_tokenize(m->request_id, j->ids[0].id, j->ids[0].n, j->served->tokenizer,
-                                  m->generate.return_token_strings, j->max_len, &j->reply_bytes);
+    const struct token_list *ids = &task->ids[0];
+    int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, task->served->tokenizer) : 0);
+    if (check_reply(task, m->generate.n_turns > 0 ? "messages" : "prompt", ids->n, bytes, s->max_reply) == 0)
+        task->reply = reply_tokenize(m->request_id, task->ids[0].id, task->ids[0].n, task->served->tokenizer,
+                                     m->generate.return_token_strings, task->max_len, &task->reply_bytes);
 }
 
 /* The reply contains the context's length, so it has to be known. */
-static void work_on_tokens(struct task *j, const struct worker_setup *s)
+static void work_on_tokens(struct task *task, const struct worker_setup *s)
 {
-    if (j->max_len == 0)
+    if (task->max_len == 0)
         return;
-    if (j->message.op == PROTOCOL_TOKENIZE)
-        tokenize(j, s);
+    if (task->message.op == PROTOCOL_TOKENIZE)
+        tokenize(task, s);
     else
-        detokenize(j, s);
-    if (j->reply == NULL && j->error.code == 0)
-        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+        detokenize(task, s);
+    if (task->reply == NULL && task->error.code == 0)
+        (void)protocol_fail(&task->error, PROTOCOL_INTERNAL, "", "out of host memory");
 }
 
-static void write_reply(struct task *j)
+static void write_reply(struct task *task)
 {
     struct finished f;
-    finished_measure(&f, j, seconds_now());
-    finished_judge(j);
-    j->reply = finished_reply(&f, j, j->served->tokenizer, j->served->model.name, &j->reply_bytes);
+    finished_measure(&f, task, seconds_now());
+    finished_judge(task);
+    task->reply = finished_reply(&f, task, task->served->tokenizer, task->served->model.name, &task->reply_bytes);
     finished_close(&f);
 }
 
-static void work_on(struct task *j, const struct worker_setup *s)
+static void work_on(struct task *task, const struct worker_setup *s)
 {
-    if (j->ticket.writes) {
-        write_reply(j);
+    if (task->ticket.writes) {
+        write_reply(task);
         return;
     }
-    if (!j->parsed)
-        task_read(j);
-    if (j->error.code != 0 || (j->served == NULL && protocol_needs_model(j->message.op)))
+    if (!task->parsed)
+        task_read(task);
+    if (task->error.code != 0 || (task->served == NULL && protocol_needs_model(task->message.op)))
         return;
-    if (!j->checked)
-        task_check(j);
-    if (j->error.code != 0)
+    if (!task->checked)
+        task_check(task);
+    if (task->error.code != 0)
         return;
-    if (j->message.op == PROTOCOL_GENERATE)
-        (void)(encode_prompts(j) == 0 && write_echo(j, s) == 0);
-    else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
-        work_on_tokens(j, s);
+    if (task->message.op == PROTOCOL_GENERATE)
+        (void)(encode_prompts(task) == 0 && write_echo(task, s) == 0);
+    else if (task->message.op == PROTOCOL_TOKENIZE || task->message.op == PROTOCOL_DETOKENIZE)
+        work_on_tokens(task, s);
 }
 
 /* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
-static void work_and_tidy(struct task *j, const struct worker_setup *s)
+static void work_and_tidy(struct task *task, const struct worker_setup *s)
 {
-    work_on(j, s);
-    if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
+    work_on(task, s);
+    if (task->reply_bytes > TRIM_BYTES || task->message_bytes > TRIM_BYTES)
         (void)malloc_trim(0);
 }
 
@@ -277,10 +278,10 @@ static void work_and_tidy(struct task *j, const struct worker_setup *s)
 static void *run_worker(void *context)
 {
     struct worker *w = context;
-    for (struct task *j; (j = mailbox_next(w->end[1], w)) != NULL;) {
-        if (!atomic_load(&w->stopping) && !atomic_load(&j->abandoned))
-            work_and_tidy(j, &w->setup);
-        (void)mailbox_post(w->end[1], j);
+    for (struct task *task; (task = mailbox_next(w->end[1], w)) != NULL;) {
+        if (!atomic_load(&w->stopping) && !atomic_load(&task->abandoned))
+            work_and_tidy(task, &w->setup);
+        (void)mailbox_post(w->end[1], task);
     }
     return NULL;
 }

@@ -29,9 +29,9 @@ static void check(bool good)
 
 static void check_order(const struct order *o)
 {
-    const struct task *j = o->task;
-    for (int i = 0; j != NULL && i < j->n_prompts; i++) {
-        const struct choices *set = &j->choices[i];
+    const struct task *task = o->task;
+    for (int i = 0; task != NULL && i < task->n_prompts; i++) {
+        const struct choices *set = &task->choices[i];
         check(set->prompt.n >= 1 && (int64_t)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
         for (size_t k = 0; k < set->prompt.n; k++)
             check(set->prompt.id[k] >= 0 && set->prompt.id[k] < VOCAB);
@@ -77,30 +77,30 @@ static struct task *known[N_JOBS];
 static struct task *find_task(void *context, uint64_t number, bool take)
 {
     (void)context;
-    struct task *j = number < N_JOBS ? known[number] : NULL;
-    if (j != NULL && take)
+    struct task *task = number < N_JOBS ? known[number] : NULL;
+    if (task != NULL && take)
         known[number] = NULL;
-    return j;
+    return task;
 }
 
 static struct task *make_task(uint64_t number)
 {
-    struct task *j = task_open(number, NULL, false, 0);
-    struct protocol_generate *g = &j->message.generate;
+    struct task *task = task_open(number, NULL, false, 0);
+    struct protocol_generate *g = &task->message.generate;
     struct err e = {0};
     g->search = (struct search){.n = 2, .num_beams = number == 1 ? 2 : 1};
     g->rules.max_tokens = 5;
     g->rules.want_logprobs = true;
     g->rules.sampling = (struct sampling){.n_top = 1, .n_prompt_top = 1, .repetition_penalty = 1};
-    j->n_choices = 2;
-    j->rules = calloc(1, sizeof *j->rules);
-    j->choices = calloc(1, sizeof *j->choices);
-    j->work.progress = calloc(2, sizeof *j->work.progress);
-    j->rules[0] = g->rules;
+    task->n_choices = 2;
+    task->rules = calloc(1, sizeof *task->rules);
+    task->choices = calloc(1, sizeof *task->choices);
+    task->work.progress = calloc(2, sizeof *task->work.progress);
+    task->rules[0] = g->rules;
     struct token_list prompt = {calloc(2, sizeof(int32_t)), 2, 2};
-    check(choices_open(&j->choices[0], &g->search, &j->rules[0], &prompt, &e) == 0);
-    j->n_prompts = 1;
-    return j;
+    check(choices_open(&task->choices[0], &g->search, &task->rules[0], &prompt, &e) == 0);
+    task->n_prompts = 1;
+    return task;
 }
 
 static void report(const uint8_t *data, size_t size)
@@ -114,8 +114,8 @@ static void report(const uint8_t *data, size_t size)
     check((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     for (const struct delta *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
         check(p->prompt_index == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
-    for (const struct task *j = r != NULL ? r->done : NULL; j != NULL; j = j->work.next)
-        check(j == mine[0] || j == mine[1]);
+    for (const struct task *task = r != NULL ? r->done : NULL; task != NULL; task = task->work.next)
+        check(task == mine[0] || task == mine[1]);
     steps_report_free(r);
     for (int i = 0; i < N_JOBS; i++)
         task_close(mine[i]);
@@ -166,14 +166,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 /* ---- seeds ---- */
 
 /* Makes rules with an element in every array, except those that a beam search excludes. */
-static void set_rules(struct task *j, bool beams)
+static void set_rules(struct task *task, bool beams)
 {
     static const char *const stop[] = {"\n\n", "ab"};
     static const char schema[] = "{\"type\":\"integer\"}";
-    struct request_rules *r = j->rules;
+    struct request_rules *r = task->rules;
     struct err e = {0};
-    j->parsed = true; /* the task frees the message */
-    j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
+    task->parsed = true; /* the task frees the message */
+    task->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
     r->stop_id[r->n_stop_ids++] = 7;
     r->sampling.eos[r->sampling.n_eos++] = 2;
     if (beams)
@@ -183,9 +183,9 @@ static void set_rules(struct task *j, bool beams)
     r->sampling.bias_id[r->sampling.n_bias] = 9;
     r->sampling.bias[r->sampling.n_bias++] = -1;
     r->want_prompt_logprobs = true;
-    check(form_open_text(&j->form, FORM_SCHEMA, schema, sizeof schema - 1, &e) == 0);
-    r->form = j->form;
-    r->stop = j->message.stop = stop_open(2, stop, &e);
+    check(form_open_text(&task->form, FORM_SCHEMA, schema, sizeof schema - 1, &e) == 0);
+    r->form = task->form;
+    r->stop = task->message.stop = stop_open(2, stop, &e);
     check(r->stop != NULL);
 }
 

@@ -11,12 +11,12 @@ int reports_take(void *end, struct task **back)
     struct report *r;
     int n = 0;
     while ((r = mailbox_take(end)) != NULL) {
-        for (struct task *j = r->done; j != NULL; j = j->work.next, n++) {
-            if (back[j->number] != NULL) {
-                (void)fprintf(stderr, "task %llu came back twice\n", (unsigned long long)j->number);
+        for (struct task *task = r->done; task != NULL; task = task->work.next, n++) {
+            if (back[task->number] != NULL) {
+                (void)fprintf(stderr, "task %llu came back twice\n", (unsigned long long)task->number);
                 abort();
             }
-            back[j->number] = j;
+            back[task->number] = task;
         }
         steps_report_free(r);
     }

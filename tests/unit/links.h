@@ -37,24 +37,24 @@ static inline struct report *hear(struct rank0 *r, int replica)
 /* Makes a task of one prompt of three tokens and n of output; without text, since none is read. */
 static inline struct task *make_task(uint64_t number, int n)
 {
-    struct task *j = task_open(number, NULL, false, seconds_now());
-    struct request_rules *r = &j->message.generate.rules;
+    struct task *task = task_open(number, NULL, false, seconds_now());
+    struct request_rules *r = &task->message.generate.rules;
     struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
     struct err e = {0};
     prompt.id[0] = (int32_t)(number % 1000);
     r->sampling = (struct sampling){.top_p = 1, .repetition_penalty = 1};
     r->max_tokens = n;
     r->skip_special = true;
-    j->message.generate.search = (struct search){.n = 1, .num_beams = 1};
-    j->n_choices = 1;
-    j->rules = calloc(1, sizeof *j->rules);
-    j->choices = calloc(1, sizeof *j->choices);
-    j->work.progress = calloc(1, sizeof *j->work.progress);
-    j->rules[0] = *r;
-    assert_int_equal(choices_open(&j->choices[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
-    j->choices[0].owner = j;
-    j->n_prompts = 1;
-    return j;
+    task->message.generate.search = (struct search){.n = 1, .num_beams = 1};
+    task->n_choices = 1;
+    task->rules = calloc(1, sizeof *task->rules);
+    task->choices = calloc(1, sizeof *task->choices);
+    task->work.progress = calloc(1, sizeof *task->work.progress);
+    task->rules[0] = *r;
+    assert_int_equal(choices_open(&task->choices[0], &task->message.generate.search, &task->rules[0], &prompt, &e), 0);
+    task->choices[0].owner = task;
+    task->n_prompts = 1;
+    return task;
 }
 
 #endif

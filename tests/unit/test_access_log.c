@@ -18,13 +18,13 @@ static struct task *parse(const char *json, size_t bytes)
     zmq_msg_t body;
     assert_int_equal(zmq_msg_init_size(&body, bytes), 0);
     memcpy(zmq_msg_data(&body), json, bytes);
-    struct task *j = task_open(1, &body, false, 0);
-    assert_non_null(j);
-    j->served = &served;
-    task_read(j);
-    if (j->error.code == 0)
-        task_check(j);
-    return j;
+    struct task *task = task_open(1, &body, false, 0);
+    assert_non_null(task);
+    task->served = &served;
+    task_read(task);
+    if (task->error.code == 0)
+        task_check(task);
+    return task;
 }
 
 /* Returns the line that a message leads to; the caller decrefs it. */
@@ -37,9 +37,9 @@ static json_t *line_of(const char *json, size_t json_bytes)
     files_make_dir(folder);
     (void)snprintf(path, sizeof path, "%s/log", folder);
     assert_int_equal(access_log_open(&log, path, true, &e), 0);
-    struct task *j = parse(json, json_bytes);
-    access_log_write(&log, j, &(struct outcome){.code = 200});
-    task_close(j);
+    struct task *task = parse(json, json_bytes);
+    access_log_write(&log, task, &(struct outcome){.code = 200});
+    task_close(task);
     assert_int_equal(access_log_lost(&log), 0);
     access_log_close(&log);
     char *text = files_read(folder, "log", &bytes);

@@ -106,29 +106,29 @@ static void submit(struct bench *b, int lane, uint64_t number, int max_tokens)
     zmq_msg_t body;
     assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
     memcpy(zmq_msg_data(&body), text, (size_t)n);
-    struct task *j = task_open(number, &body, false, 0);
-    j->served = &served;
-    task_read(j);
-    task_check(j);
-    assert_int_equal(j->error.code, 0);
-    j->ids = calloc(1, sizeof *j->ids);
-    j->n_ids = 1;
-    j->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
-    memcpy(j->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(task_prepare(j, MAX_LEN, 1 << 20, 1), 0);
+    struct task *task = task_open(number, &body, false, 0);
+    task->served = &served;
+    task_read(task);
+    task_check(task);
+    assert_int_equal(task->error.code, 0);
+    task->ids = calloc(1, sizeof *task->ids);
+    task->n_ids = 1;
+    task->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
+    memcpy(task->ids[0].id, prompt, sizeof prompt);
+    assert_int_equal(task_prepare(task, MAX_LEN, 1 << 20, 1), 0);
     struct order *o = malloc(sizeof *o);
-    *o = (struct order){.kind = ORDER_SUBMIT, .task = j};
+    *o = (struct order){.kind = ORDER_SUBMIT, .task = task};
     assert_true(mailbox_post(b->end[lane][0], o));
 }
 
-static void check_task(const struct task *j, int n_tokens)
+static void check_task(const struct task *task, int n_tokens)
 {
-    const struct request *r = j->choices[0].choice[0];
-    int32_t token[MAX_LEN] = {(int32_t)(j->number % VOCAB), 2, 3};
+    const struct request *r = task->choices[0].choice[0];
+    int32_t token[MAX_LEN] = {(int32_t)(task->number % VOCAB), 2, 3};
     assert_int_equal(r->output.n, n_tokens);
     for (int i = 0; i < n_tokens; i++) {
         struct sampled s;
-        token[3 + i] = paper_next(token, 3 + i, 3, &j->rules[0].sampling, VOCAB, &s);
+        token[3 + i] = paper_next(token, 3 + i, 3, &task->rules[0].sampling, VOCAB, &s);
         assert_int_equal(r->output.id[i], token[3 + i]);
     }
 }

@@ -103,9 +103,9 @@ static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
     for (int i = 0; i < N_TRIPS; i++) {
-        struct task *j = make_task((uint64_t)i + 1, 1), *back = NULL;
+        struct task *task = make_task((uint64_t)i + 1, 1), *back = NULL;
         double began = seconds_now();
-        replicas_submit(&r->replicas, j, replica);
+        replicas_submit(&r->replicas, task, replica);
         while (back == NULL) {
             struct report *report = hear(r, replica);
             assert_non_null(report);
@@ -113,13 +113,13 @@ static double trip_ms(struct rank0 *r, int replica)
             steps_report_free(report);
         }
         took[i] = 1e3 * (seconds_now() - began);
-        assert_ptr_equal(back, j);
-        assert_int_equal(j->choices[0].finish, FINISH_STOP);
-        assert_int_equal(j->choices[0].choice[0]->finish, FINISH_LENGTH);
-        assert_int_equal(j->choices[0].choice[0]->output.id[0], 300);
-        assert_true(j->choices[0].choice[0]->text.bytes > 0);
-        assert_true(j->choices[0].times.arrived >= j->arrived - 0.01);
-        task_close(j);
+        assert_ptr_equal(back, task);
+        assert_int_equal(task->choices[0].finish, FINISH_STOP);
+        assert_int_equal(task->choices[0].choice[0]->finish, FINISH_LENGTH);
+        assert_int_equal(task->choices[0].choice[0]->output.id[0], 300);
+        assert_true(task->choices[0].choice[0]->text.bytes > 0);
+        assert_true(task->choices[0].times.arrived >= task->arrived - 0.01);
+        task_close(task);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
     return took[N_TRIPS / 4]; /* other work on the machine delays some of them */
@@ -140,8 +140,8 @@ static void stop(struct rank0 *r, struct task *open)
     replicas_stop(&r->replicas);
     for (double until = seconds_now() + PATIENT; !replicas_ended(&r->replicas) && seconds_now() < until;) {
         struct report *report = replicas_take(&r->replicas, &from);
-        for (struct task *j = report != NULL ? report->done : NULL; j != NULL; j = j->work.next)
-            open = j == open ? NULL : open;
+        for (struct task *task = report != NULL ? report->done : NULL; task != NULL; task = task->work.next)
+            open = task == open ? NULL : open;
         steps_report_free(report);
     }
     assert_true(replicas_ended(&r->replicas));
@@ -166,17 +166,17 @@ static void trips(void **state)
                   there, there - here);
     assert_true(process_in_time(1e-3 * (there - here), 0.5e-3)); /* both ways */
     /* A cancelled task comes back with its tokens so far; one that is open at the end, too. */
-    struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
-    replicas_submit(&r.replicas, j, 1);
-    replicas_cancel(&r.replicas, j, FINISH_CANCELLED);
+    struct task *task = make_task(5000, 200), *open = make_task(5001, 200);
+    replicas_submit(&r.replicas, task, 1);
+    replicas_cancel(&r.replicas, task, FINISH_CANCELLED);
     for (struct task *back = NULL; back == NULL;) {
         struct report *report = hear(&r, 1);
         assert_non_null(report);
         back = report->done;
         steps_report_free(report);
-        assert_true(back == NULL || back == j);
+        assert_true(back == NULL || back == task);
     }
-    assert_int_equal(j->choices[0].finish == FINISH_CANCELLED || j->choices[0].choice[0]->output.n == 200, 1);
+    assert_int_equal(task->choices[0].finish == FINISH_CANCELLED || task->choices[0].choice[0]->output.n == 200, 1);
     replicas_submit(&r.replicas, open, 1);
     stop(&r, open);
     void *failed = NULL;
@@ -186,7 +186,7 @@ static void trips(void **state)
     assert_null(failed);
     close_rank0(&r, &e);
     expect_none(&e);
-    task_close(j);
+    task_close(task);
     task_close(open);
     tokenizer_close(&t);
 }

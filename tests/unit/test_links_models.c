@@ -77,7 +77,7 @@ static void load_there(struct sets *s)
 static void run_there(struct sets *s)
 {
     void *slot = s->link.slot[2].end[1];
-    struct task *j = make_task(7, 5);
+    struct task *task = make_task(7, 5);
     struct report *r = calloc(2, sizeof *r);
     struct report *loaded = malloc(sizeof *loaded), *done = malloc(sizeof *done);
     r->between_tokens.buckets = &buckets_token;
@@ -91,7 +91,7 @@ static void run_there(struct sets *s)
     assert_non_null(heard);
     assert_true(heard->loaded && s->r.replicas.replica[SLOTS + 2].max_len == 100);
     steps_report_free(heard);
-    replicas_submit(&s->r.replicas, j, SLOTS + 2);
+    replicas_submit(&s->r.replicas, task, SLOTS + 2);
     struct order *o = next(slot);
     assert_true(o->kind == ORDER_SUBMIT && o->task->number == 7);
     done->done = o->task;
@@ -100,9 +100,9 @@ static void run_there(struct sets *s)
     assert_true(mailbox_post(slot, done));
     heard = hear(&s->r, SLOTS + 2);
     assert_non_null(heard);
-    assert_ptr_equal(heard->done, j);
+    assert_ptr_equal(heard->done, task);
     steps_report_free(heard);
-    task_close(j);
+    task_close(task);
 }
 
 static void models_there(void **state)

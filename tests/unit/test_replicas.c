@@ -21,12 +21,12 @@ static const char *const stop_text[] = {"\n\n", "the end"};
 /* Makes a task of two prompts that uses every rule; beams: a beam search, which excludes some of them. */
 static struct task *make_task(uint64_t number, bool beams)
 {
-    struct task *j = task_open(number, NULL, false, 90);
-    struct protocol_generate *g = &j->message.generate;
+    struct task *task = task_open(number, NULL, false, 90);
+    struct protocol_generate *g = &task->message.generate;
     struct request_rules *r = &g->rules;
     struct err e = {0};
     g->stream = true;
-    j->parsed = true; /* the task frees the message */
+    task->parsed = true; /* the task frees the message */
     g->search = (struct search){.n = 2, .best_of = beams ? 0 : 4, .num_beams = beams ? 3 : 1};
     g->search.beam = (struct beam_rules){.length_penalty = 0.6, .early_stopping = EARLY_STOPPING_NEVER};
     r->sampling = (struct sampling){.seed = 1ull << 52,
@@ -50,35 +50,35 @@ static struct task *make_task(uint64_t number, bool beams)
     r->ignore_eos = true;
     r->n_stop_ids = 3;
     memcpy(r->stop_id, (const int[]){7, 8, 9}, sizeof(int[3]));
-    r->stop = j->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
+    r->stop = task->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
-    j->n_choices = 2;
-    j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
-    j->prediction.id[1] = 998;
-    j->rules = calloc(2, sizeof *j->rules);
-    j->choices = calloc(2, sizeof *j->choices);
-    j->work.progress = calloc(4, sizeof *j->work.progress);
+    task->n_choices = 2;
+    task->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
+    task->prediction.id[1] = 998;
+    task->rules = calloc(2, sizeof *task->rules);
+    task->choices = calloc(2, sizeof *task->choices);
+    task->work.progress = calloc(4, sizeof *task->work.progress);
     for (int i = 0; i < 2; i++) {
         struct token_list prompt = {calloc(3, sizeof(int32_t)), (size_t)(2 + i), 3};
         for (size_t k = 0; k < prompt.n; k++)
             prompt.id[k] = (int32_t)(10 * (i + 1) + (int)k);
-        j->rules[i] = *r;
-        j->rules[i].max_tokens = 20 + i;
-        j->rules[i].sampling.seed += (uint64_t)i;
-        assert_int_equal(choices_open(&j->choices[i], &g->search, &j->rules[i], &prompt, &e), 0);
-        j->n_prompts++;
-        j->choices[i].owner = j;
-        j->choices[i].priority = -3;
-        j->choices[i].prediction = &j->prediction;
-        j->choices[i].deadline = 130;
+        task->rules[i] = *r;
+        task->rules[i].max_tokens = 20 + i;
+        task->rules[i].sampling.seed += (uint64_t)i;
+        assert_int_equal(choices_open(&task->choices[i], &g->search, &task->rules[i], &prompt, &e), 0);
+        task->n_prompts++;
+        task->choices[i].owner = task;
+        task->choices[i].priority = -3;
+        task->choices[i].prediction = &task->prediction;
+        task->choices[i].deadline = 130;
     }
-    return j;
+    return task;
 }
 
-static struct wire_out encode_submit(struct task *j)
+static struct wire_out encode_submit(struct task *task)
 {
     struct wire_out w = {0};
-    order_encode(&w, &(struct order){.kind = ORDER_SUBMIT, .task = j}, 100);
+    order_encode(&w, &(struct order){.kind = ORDER_SUBMIT, .task = task}, 100);
     assert_false(w.failed);
     return w;
 }
@@ -102,8 +102,8 @@ static void orders(void **state)
 {
     (void)state;
     for (int beams = 0; beams < 2; beams++) {
-        struct task *j = make_task(42, beams != 0);
-        struct wire_out w = encode_submit(j);
+        struct task *task = make_task(42, beams != 0);
+        struct wire_out w = encode_submit(task);
         struct err e = {0};
         struct order *o = order_decode(w.data, w.bytes, &order_rules, 5100, &e);
         expect_none(&e);
@@ -115,7 +115,7 @@ static void orders(void **state)
         assert_int_equal(k->n_prompts, 2);
         assert_int_equal(k->n_choices, 2);
         for (int i = 0; i < 2; i++) {
-            const struct choices *a = &j->choices[i], *b = &k->choices[i];
+            const struct choices *a = &task->choices[i], *b = &k->choices[i];
             expect_rules(b->rules, a->rules);
             assert_ptr_equal(b->prediction, &k->prediction);
             assert_true(b->prediction->n == 2 && b->prediction->id[0] == 0 && b->prediction->id[1] == 998);
@@ -132,7 +132,7 @@ static void orders(void **state)
         }
         order_free(o);
         wire_free(&w);
-        task_close(j);
+        task_close(task);
     }
     static const struct order small[] = {{.kind = ORDER_CANCEL, .number = 7, .why = FINISH_TIMEOUT},
                                          {.kind = ORDER_WITHDRAW, .number = 8},
@@ -155,8 +155,8 @@ static void orders(void **state)
 static void bad_orders(void **state)
 {
     (void)state;
-    struct task *j = make_task(42, false);
-    struct wire_out w = encode_submit(j);
+    struct task *task = make_task(42, false);
+    struct wire_out w = encode_submit(task);
     uint64_t random = 1;
     int n_good = 0;
     for (size_t n = 0; n < w.bytes; n++) {
@@ -190,7 +190,7 @@ static void bad_orders(void **state)
     assert_null(order_decode(w.data, w.bytes, &order_rules, 1, &e));
     EXPECT_PARTS(&e, ERR_COMM, "an order of rank 0", "1 bytes more than expected");
     wire_free(&w);
-    task_close(j);
+    task_close(task);
 }
 
 /* ---- reports ---- */
@@ -202,9 +202,9 @@ static struct task *find_task(void *context, uint64_t number, bool take)
     (void)context;
     for (int i = 0; i < 2; i++)
         if (known[i] != NULL && known[i]->number == number) {
-            struct task *j = known[i];
-            known[i] = take ? NULL : j;
-            return j;
+            struct task *task = known[i];
+            known[i] = take ? NULL : task;
+            return task;
         }
     return NULL;
 }
@@ -240,10 +240,10 @@ static struct draft_counts make_drafts(void)
     return (struct draft_counts){.n_places = 3, .n_steps = 5, .n_tokens = 15, .n_accepted = {4, 4, 1}};
 }
 
-static void finish_task(struct task *j)
+static void finish_task(struct task *task)
 {
-    for (int i = 0; i < j->n_prompts; i++) {
-        struct choices *set = &j->choices[i];
+    for (int i = 0; i < task->n_prompts; i++) {
+        struct choices *set = &task->choices[i];
         set->finish = FINISH_STOP;
         set->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
         set->n_cached = 1;
@@ -325,12 +325,12 @@ static void expect_choice(const struct request *r, const struct request *want)
     assert_int_equal(r->logprobs[2].top_id[4], 0); /* beyond n_top: not sent */
 }
 
-static void expect_task(const struct task *j, const struct task *want)
+static void expect_task(const struct task *task, const struct task *want)
 {
-    assert_string_equal(j->error.message, want->error.message);
-    assert_int_equal(j->error.code, want->error.code);
+    assert_string_equal(task->error.message, want->error.message);
+    assert_int_equal(task->error.code, want->error.code);
     for (int i = 0; i < 2; i++) {
-        const struct choices *set = &j->choices[i];
+        const struct choices *set = &task->choices[i];
         assert_int_equal(set->finish, FINISH_STOP);
         expect_err(&set->error, &want->choices[i].error);
         assert_true(set->times.arrived == 1095 && set->times.scheduled == 1096 && set->times.first_token == 1097.5 &&

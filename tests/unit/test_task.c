@@ -41,8 +41,8 @@ static const struct ask asks[] = {
 
 static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
 {
-    struct task *j = task_open(1, NULL, false, 0);
-    struct protocol_generate *g = &j->message.generate;
+    struct task *task = task_open(1, NULL, false, 0);
+    struct protocol_generate *g = &task->message.generate;
     g->rules = (struct request_rules){.max_tokens = a->max_tokens,
                                       .sampling = {.repetition_penalty = 1,
                                                    .n_top = a->logprobs > 0 ? a->logprobs : 0,
@@ -53,15 +53,15 @@ static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
     g->stream = a->stream;
     g->echo = a->echo;
     g->prompt = prompts;
-    g->n_prompts = j->n_ids = a->n_prompts;
-    j->ids = calloc((size_t)a->n_prompts, sizeof *j->ids);
+    g->n_prompts = task->n_ids = a->n_prompts;
+    task->ids = calloc((size_t)a->n_prompts, sizeof *task->ids);
     for (int i = 0; i < a->n_prompts; i++) {
         size_t n = (size_t)a->n_ids;
-        j->ids[i] = (struct token_list){calloc(n, sizeof(int32_t)), n, n};
+        task->ids[i] = (struct token_list){calloc(n, sizeof(int32_t)), n, n};
         prompts[i].text = (char *)a->text;
         prompts[i].bytes = a->text != NULL ? strlen(a->text) : 0;
     }
-    return j;
+    return task;
 }
 
 /* At the limit a reply passes, if there is memory for it; a byte below it is refused, with the numbers. */
@@ -72,20 +72,20 @@ static void bounds(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         const struct ask *a = &asks[i];
         char bytes[64];
-        struct task *j = make(a, prompts);
-        assert_int_equal(task_prepare(j, LONGEST, a->bytes - 1, 5), -1);
+        struct task *task = make(a, prompts);
+        assert_int_equal(task_prepare(task, LONGEST, a->bytes - 1, 5), -1);
         (void)snprintf(bytes, sizeof bytes, "may take %lld bytes", (long long)a->bytes);
-        if (strstr(j->error.message, bytes) == NULL || strcmp(j->error.field, a->field) != 0)
-            fail_msg("%zu: %s: %s, expected %s: %s", i, j->error.field, j->error.message, a->field, bytes);
-        assert_int_equal(j->error.code, PROTOCOL_TOO_LARGE);
-        assert_int_equal(j->n_prompts, 0);
-        task_close(j);
+        if (strstr(task->error.message, bytes) == NULL || strcmp(task->error.field, a->field) != 0)
+            fail_msg("%zu: %s: %s, expected %s: %s", i, task->error.field, task->error.message, a->field, bytes);
+        assert_int_equal(task->error.code, PROTOCOL_TOO_LARGE);
+        assert_int_equal(task->n_prompts, 0);
+        task_close(task);
         if (a->n_prompts * a->n > 128)
             continue;
-        j = make(a, prompts);
-        assert_int_equal(task_prepare(j, LONGEST, a->bytes, 5), 0);
-        assert_int_equal(j->n_prompts, a->n_prompts);
-        task_close(j);
+        task = make(a, prompts);
+        assert_int_equal(task_prepare(task, LONGEST, a->bytes, 5), 0);
+        assert_int_equal(task->n_prompts, a->n_prompts);
+        task_close(task);
     }
 }
 
@@ -95,15 +95,16 @@ static void holds(void **state)
     (void)state;
     static struct protocol_prompt prompts[4096];
     const struct ask few = {1, 10, 2, 50, 100, 20, -1, false, false, NULL, 0, ""};
-    struct task *j = make(&few, prompts);
-    assert_int_equal(task_prepare(j, LONGEST, INT64_MAX, 5), 0);
-    assert_int_equal(j->result_bytes, 50 * 100 * (TOKEN + sizeof(struct sampled)));
-    task_close(j);
+    struct task *task = make(&few, prompts);
+    assert_int_equal(task_prepare(task, LONGEST, INT64_MAX, 5), 0);
+    assert_int_equal(task->result_bytes, 50 * 100 * (TOKEN + sizeof(struct sampled)));
+    task_close(task);
     const struct ask *most = &asks[sizeof asks / sizeof asks[0] - 1];
-    j = make(most, prompts);
-    assert_int_equal(task_prepare(j, LONGEST, 1, 5), -1);
-    assert_true(j->result_bytes > (size_t)most->max_tokens * 4096 * 128 * TOKEN && j->result_bytes < SIZE_MAX / 4);
-    task_close(j);
+    task = make(most, prompts);
+    assert_int_equal(task_prepare(task, LONGEST, 1, 5), -1);
+    assert_true(task->result_bytes > (size_t)most->max_tokens * 4096 * 128 * TOKEN &&
+                task->result_bytes < SIZE_MAX / 4);
+    task_close(task);
 }
 
 int main(void)

@@ -9,17 +9,17 @@
 #define JOBS    40
 
 static struct client client[CLIENTS];
-static struct task task[JOBS];
+static struct task tasks[JOBS];
 
 static struct task *make(struct turns *t, int j, int c, int priority, int n_sequences)
 {
-    memset(&task[j], 0, sizeof task[j]);
-    task[j].ticket.client = &client[c];
-    task[j].number = (uint64_t)j;
-    task[j].ticket.n_sequences = n_sequences;
-    task[j].message.generate.priority = priority;
-    turns_put(t, &task[j]);
-    return &task[j];
+    memset(&tasks[j], 0, sizeof tasks[j]);
+    tasks[j].ticket.client = &client[c];
+    tasks[j].number = (uint64_t)j;
+    tasks[j].ticket.n_sequences = n_sequences;
+    tasks[j].message.generate.priority = priority;
+    turns_put(t, &tasks[j]);
+    return &tasks[j];
 }
 
 static void turns(void **state)
@@ -33,15 +33,15 @@ static void turns(void **state)
     make(&t, 11, 2, 0, 1);
     static const int expected[] = {0, 10, 11, 1, 2};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
-        assert_ptr_equal(turns_take(&t), &task[expected[i]]);
+        assert_ptr_equal(turns_take(&t), &tasks[expected[i]]);
     make(&t, 12, 3, 0, 1); /* a later client is next after the one whose turn it is */
-    assert_ptr_equal(turns_take(&t), &task[3]);
-    assert_ptr_equal(turns_take(&t), &task[12]);
-    assert_ptr_equal(turns_heaviest(&t, 5), &task[9]);
+    assert_ptr_equal(turns_take(&t), &tasks[3]);
+    assert_ptr_equal(turns_take(&t), &tasks[12]);
+    assert_ptr_equal(turns_heaviest(&t, 5), &tasks[9]);
     assert_null(turns_heaviest(&t, 6));
-    turns_remove(&t, &task[9]);
+    turns_remove(&t, &tasks[9]);
     for (int j = 4; j < 9; j++)
-        assert_ptr_equal(turns_take(&t), &task[j]);
+        assert_ptr_equal(turns_take(&t), &tasks[j]);
     assert_null(turns_take(&t));
     assert_int_equal(t.n, 0);
     assert_int_equal(t.n_sequences, 0);
@@ -58,7 +58,7 @@ static void priorities(void **state)
     make(&t, 6, 1, 9, 1); /* the other client's turn comes nevertheless */
     static const int expected[] = {5, 6, 1, 3, 2, 0, 4};
     for (size_t i = 0; i < 7; i++)
-        assert_ptr_equal(turns_take(&t), &task[expected[i]]);
+        assert_ptr_equal(turns_take(&t), &tasks[expected[i]]);
 }
 
 /* While a client waits, no other overtakes it more than once, and nothing is lost. */
@@ -77,30 +77,30 @@ static void random_schedules(void **state)
                 int who = rand() % CLIENTS;
                 if (client[who].turn[TURN_LARGE].first == NULL) /* it joins at the end */
                     memset(passed[who], 0, sizeof passed[who]);
-                struct task *j = make(&t, made, who, 0, 1 + rand() % 8);
+                struct task *task = make(&t, made, who, 0, 1 + rand() % 8);
                 waits[made++] = true;
-                sequences += j->ticket.n_sequences;
+                sequences += task->ticket.n_sequences;
                 n++;
             } else if (what == 2 && made > 0) {
                 int j = rand() % made;
                 if (!waits[j])
                     continue;
-                turns_remove(&t, &task[j]);
+                turns_remove(&t, &tasks[j]);
                 waits[j] = false;
-                sequences -= task[j].ticket.n_sequences;
+                sequences -= tasks[j].ticket.n_sequences;
                 n--;
             } else {
-                struct task *j = turns_take(&t);
-                assert_int_equal(j == NULL, n == 0);
-                if (j == NULL)
+                struct task *task = turns_take(&t);
+                assert_int_equal(task == NULL, n == 0);
+                if (task == NULL)
                     continue;
-                int c = (int)(j->ticket.client - client);
-                assert_true(waits[j->number]);
+                int c = (int)(task->ticket.client - client);
+                assert_true(waits[task->number]);
                 for (int other = 0; other < made; other++) /* a client's own tasks are taken in order */
-                    assert_false(waits[other] && other < (int)j->number &&
-                                 task[other].ticket.client == j->ticket.client);
-                waits[j->number] = false;
-                sequences -= j->ticket.n_sequences;
+                    assert_false(waits[other] && other < (int)task->number &&
+                                 tasks[other].ticket.client == task->ticket.client);
+                waits[task->number] = false;
+                sequences -= task->ticket.n_sequences;
                 n--;
                 for (int k = 0; k < CLIENTS; k++) {
                     bool has = client[k].turn[TURN_LARGE].first != NULL;
