@@ -7,8 +7,8 @@
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
-#include "kernels/cuda/step/persistent_experts_coded_stream.cuh"
 #include "kernels/cuda/step/persistent_experts_first.cuh"
+#include "kernels/cuda/step/persistent_experts_requests.cuh"
 #include "kernels/cuda/step/persistent_experts_route.cuh"
 #include "kernels/cuda/step/persistent_experts_second.cuh"
 #include "kernels/cuda/step/persistent_latent.cuh"
@@ -133,14 +133,13 @@ template <int SLOTS, chain_form FORM, expert_scope SCOPE>
 __device__ __forceinline__ static void expert_stream(const expert_args &a, const chain_shared &sh)
 {
     const int thread = (int)threadIdx.x - CHAIN_THREADS;
-    if constexpr (FORM == FORM_NONE) {
+    if constexpr (CHAIN_LONE || FORM != FORM_NONE) {
         if (thread == 0)
-            stream_expert_weights<SLOTS, SCOPE>(a, sh);
-    } else {
-        if (thread == 0)
-            stream_coded_weights<SLOTS, FORM>(a, sh);
+            stream_expert_layers<SLOTS, FORM>(a, sh);
         else if (thread == STREAM_THREADS - 32) /* the warps between them: see expert_hand_on */
             dense_ahead<FORM>(a, sh);
+    } else if (thread == 0) {
+        stream_expert_weights<SLOTS, SCOPE>(a, sh);
     }
 }
 
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
-        if constexpr (FORM != FORM_NONE)
+        if constexpr (CHAIN_LONE || FORM != FORM_NONE)
             *dense_requested(a, sh) = 0;
     }
     expert_open<FORM, LATENT>(a, sh);

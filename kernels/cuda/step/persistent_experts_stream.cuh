@@ -1,7 +1,7 @@
 /* kernels/cuda/step/persistent_experts_stream.cuh - the stream of weights in the persistent kernel for layers with
  * experts, as persistent_stream.cuh for dense layers. A block knows which experts' weights it needs only after the
- * router's choice. Until then weights of the next layer that do not depend on a choice are prefetched to L2. Quantised
- * experts have a stream of their own: persistent_experts_coded_stream.cuh. */
+ * router's choice. Until then weights of the next layer that do not depend on a choice are prefetched to L2. (Quantised
+ * experts, and kernels for one token: persistent_experts_requests.cuh.) */
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
@@ -310,7 +310,7 @@ struct expert_lookahead {
     }
 };
 
-/* See stream_weights; for experts in 16 bits. */
+/* See stream_weights; for several tokens, experts in 16 bits. */
 template <int SLOTS, expert_scope SCOPE>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {

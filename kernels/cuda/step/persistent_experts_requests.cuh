@@ -1,9 +1,11 @@
-/* kernels/cuda/step/persistent_experts_coded_stream.cuh - the stream of weights in the persistent kernel for layers
- * with quantised experts, as persistent_experts_stream.cuh for experts in 16 bits. Slots of the ring are of variable
- * size. The thread that requests weights keeps little: values for which it has no register would be loaded between two
- * requests. The dense weights after a layer's experts are prefetched to L2 by a thread of another warp. */
-#ifndef STEP_PERSISTENT_EXPERTS_CODED_STREAM_CUH
-#define STEP_PERSISTENT_EXPERTS_CODED_STREAM_CUH
+/* kernels/cuda/step/persistent_experts_requests.cuh - the stream of weights in the persistent kernel for layers with
+ * quantised experts, and in kernels for one token also with experts in 16 bits; persistent_experts_stream.cuh for
+ * others. All of a layer's experts are requested at one place between the dense weights. The thread that requests
+ * weights keeps little: values for which it has no register would be loaded between two requests. The dense weights
+ * after a layer's experts are prefetched to L2 by a thread of another warp. Slots of the ring are of variable size if
+ * experts are quantised. */
+#ifndef STEP_PERSISTENT_EXPERTS_REQUESTS_CUH
+#define STEP_PERSISTENT_EXPERTS_REQUESTS_CUH
 
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 
@@ -181,7 +183,8 @@ struct ring_space {
 
 /* Streams weights through the ring. */
 template <int SLOTS>
-struct coded_stream {
+struct expert_requests {
+    static constexpr bool PACKED = weight_ring<SLOTS>::PACKED; /* experts are quantised */
     const expert_args &a;
     const uint32_t base;
     weight_ring<SLOTS> ring;
@@ -189,16 +192,32 @@ struct coded_stream {
     stream_copies copies;
     int n_dense = 0; /* slots requested */
 
-    __device__ coded_stream(const expert_args &of, const chain_shared &sh)
+    __device__ expert_requests(const expert_args &of, const chain_shared &sh)
         : a(of), base(shared_address(sh.base)), ring(of, sh)
     {
+    }
+    /* Waits for a free slot of `bytes`. */
+    __device__ void await(int bytes)
+    {
+        if constexpr (PACKED)
+            space.await(ring, bytes, a.codes.ring);
+        else
+            barrier_wait(ring.emptied(), ring.round ^ 1);
+    }
+    /* Takes it, and returns its address. Call await before. */
+    __device__ uint32_t take(int bytes)
+    {
+        if constexpr (PACKED)
+            return base + space.take(ring, bytes, a.codes.ring);
+        else
+            return base + ring.slot * RING_SLOT_BYTES;
     }
     /* Waits until a slot may be requested. lines: rows of 2 KiB that it reads from memory. Returns its address. */
     __device__ uint32_t enter(int bytes, int lines)
     {
         copies.wait_for_room<EXPERT_UNDER_WAY>(ring, lines);
-        space.await(ring, bytes, a.codes.ring);
-        return base + space.take(ring, bytes, a.codes.ring);
+        await(bytes);
+        return take(bytes);
     }
     /* All of the slot has been requested. */
     __device__ void leave(uint32_t bytes)
@@ -220,10 +239,10 @@ struct coded_stream {
         slot.settle();
         copies.wait_for_room<EXPERT_UNDER_WAY>(ring, slot.n);
         tell(sh, EXPERT_AHEAD);
-        space.await(ring, bytes, a.codes.ring);
+        await(bytes);
         while (stream_held<false>(a, sh))
             ;
-        uint32_t into = base + space.take(ring, bytes, a.codes.ring);
+        uint32_t into = take(bytes);
         slot.boxes<DENSE>(
             a, into, group_place_of<DENSE>(a, sh, SLOTS, ring.slot),
             [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) { box_copy(to, map, x, y, z, barrier); });
@@ -231,8 +250,34 @@ struct coded_stream {
         n_dense++;
         tell(sh, 0);
     }
-    /* All steps of a tile of the first product: n rows from `row` on, and as many ups from `up` on; < 0: there are
-     * none. scales: of the matrix */
+    /* Rows of 2 KiB that `rows` rows of 16-bit weights of a product's step are. */
+    __device__ int plain_lines(int product, int rows) const
+    {
+        int some = min((a.product[product].cols + STEP_COLUMNS - 1) / STEP_COLUMNS, CHAIN_WARPS);
+        return (rows * some + CHAIN_WARPS - 1) / CHAIN_WARPS;
+    }
+    /* As ask_first and ask_second, of 16-bit weights. */
+    __device__ void plain_first(const CUtensorMap *map, int n_steps, int row, int n, int up)
+    {
+        const int all = up >= 0 ? 2 * n : n, lines = plain_lines(2, all);
+        for (int step = 0; step < n_steps; step++) {
+            const uint32_t barrier = ring.filled(), into = enter(0, lines);
+            box_copy(into, map, 0, row, step * CHAIN_WARPS, barrier);
+            if (up >= 0)
+                box_copy(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS, barrier);
+            leave((uint32_t)(all * CHAIN_WARPS * 128));
+        }
+    }
+    __device__ void plain_second(const CUtensorMap *maps, int expert, int step, int from, int n)
+    {
+        const uint32_t barrier = ring.filled();
+        int row = expert * a.product[3].rows + from;
+        const uint32_t into = enter(0, plain_lines(3, n));
+        box_copy(into, maps + n / 2, 0, row, step * CHAIN_WARPS, barrier);
+        leave((uint32_t)(n * CHAIN_WARPS * 128));
+    }
+    /* All steps of a tile of the first product, of codes: n rows from `row` on, and as many ups from `up` on; < 0:
+     * there are none. scales: of the matrix */
     __device__ void ask_first(const CUtensorMap *map, const char *scales, int n_steps, int row, int n, int up)
     {
         const int pieces = a.codes.pieces[0], pitch = a.codes.pitch[0], all = up >= 0 ? 2 * n : n;
@@ -260,10 +305,13 @@ struct coded_stream {
         tell(sh, 0);
         for (expert_tiles at = c->first; !at.done(); at.next(a)) {
             int row = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row, n = turns * at.n;
-            ask_first(maps + n / 2, scales, n_steps, row, n, turns == 2 ? -1 : row + ffn);
+            if constexpr (PACKED)
+                ask_first(maps + n / 2, scales, n_steps, row, n, turns == 2 ? -1 : row + ffn);
+            else
+                plain_first(maps + n / 2, n_steps, row, n, turns == 2 ? -1 : row + ffn);
         }
     }
-    /* A slot with rows of `some` experts, those of `which`: n and `more` rows from row `from` on. */
+    /* A slot with codes of `some` experts, those of `which`: n and `more` rows from row `from` on. */
     __device__ void ask_second(const CUtensorMap *maps, const char *scales, const int32_t *which, int some, int step,
                                int from, int n, int more)
     {
@@ -292,37 +340,41 @@ struct coded_stream {
         const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES - 1;
         const char *scales = expert_layer_of(a, sh, layer).scales[1];
         const chain_share &share = sh.share[3];
-        for (int tile = 0; tile < share.n_tiles; tile += a.codes.tiles) {
+        const int tiles = PACKED ? a.codes.tiles : 1, teams = PACKED ? a.codes.teams : 1;
+        for (int tile = 0; tile < share.n_tiles; tile += tiles) {
             int n = chain_tile_rows(share, tile), from = share.begin + tile * share.tile_rows;
-            int more = a.codes.tiles > 1 && tile + 1 < share.n_tiles ? chain_tile_rows(share, tile + 1) : 0;
-            for (int i = 0; i < c->n; i += a.codes.teams)
+            int more = tiles > 1 && tile + 1 < share.n_tiles ? chain_tile_rows(share, tile + 1) : 0;
+            for (int i = 0; i < c->n; i += teams)
                 for (int step = 0; step < share.n_steps; step++)
-                    ask_second(maps, scales, choice_which(a, c) + i, min(a.codes.teams, c->n - i), step, from, n, more);
+                    if constexpr (PACKED)
+                        ask_second(maps, scales, choice_which(a, c) + i, min(teams, c->n - i), step, from, n, more);
+                    else
+                        plain_second(maps, choice_which(a, c)[i], step, from, n);
         }
     }
 };
 
 /* See stream_weights. */
 template <int SLOTS, chain_form FORM>
-__device__ static inline void stream_coded_weights(const expert_args &a, const chain_shared &sh)
+__device__ static inline void stream_expert_layers(const expert_args &a, const chain_shared &sh)
 {
-    coded_stream<SLOTS> stream(a, sh);
+    expert_requests<SLOTS> requests(a, sh);
     dense_cursor now;
     const expert_choice *c = expert_choice_of(a, sh);
     for (now.leave(a, sh); !now.done();) {
         if (now.tile + now.step == 0)
             expert_announce_after<FORM, SCOPE_PLAIN>(a, sh, now.layer, now.kind);
         if (now.at_experts()) {
-            stream.tell(sh, 1); /* more would delay the experts' weights */
-            stream.first(sh, c, now.layer);
-            stream.second(sh, c, now.layer);
+            requests.tell(sh, 1); /* more would delay the experts' weights */
+            requests.first(sh, c, now.layer);
+            requests.second(sh, c, now.layer);
             now.leave(a, sh);
         } else {
-            stream.template dense<expert_dense_form(FORM)>(sh, now);
+            requests.template dense<expert_dense_form(FORM)>(sh, now);
             now.next(a, sh);
         }
     }
-    stream.tell(sh, 0);
+    requests.tell(sh, 0);
 }
 
 #endif
