@@ -472,9 +472,9 @@ static void check_subject(struct world *w, const struct subject *what, int most)
     char reason[100];
     if (!check_both(w, what, &t, most))
         return;
-    snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);
-    tap_all(100 * t.others <= t.allowed * t.rows, reason, "%s: %d of %d rows with another choice", what->name, t.others,
-            t.rows);
+    int allowed = t.allowed > 0 ? t.allowed * t.rows / 100 + 1 : 0; /* of the few rows of one sequence, one more */
+    snprintf(reason, sizeof reason, "%d of %d, allowed %d", t.others, t.rows, allowed);
+    tap_all(t.others <= allowed, reason, "%s: %d of %d rows with another choice", what->name, t.others, t.rows);
 }
 
 static void check_all(struct world *w, const struct subject *all, size_t n, const char *part, int most)
