@@ -116,7 +116,7 @@ FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-test deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
+.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-test deps-check deps-cluster tests preload fuzzers test run-tests check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
 all: $(PROGRAM) $(CLIENT) $(GATEWAY)
 client: $(CLIENT)
 gateway: $(GATEWAY)
@@ -323,14 +323,21 @@ test: deps-test
 	+@$(SUBMAKE) all tests
 	@tests/run.sh build/cpu quick
 
+HAS_NVCC = [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]
 # The GPU code compiles while tests wait; tests/run.sh leaves a fifth of the cores' time.
 check: deps-check
 	+@$(SUBMAKE) check-layers check-format
 	+@$(SUBMAKE) all tests fuzzers
 	+@$(SUBMAKE) SAN=1 all tests
-	+@nice -n 19 $(SUBMAKE) compile-cuda >build/compile-cuda.log 2>&1 & \
-	  tests/run.sh build/cpu; failed=$$?; \
-	  wait $$! && tail -1 build/compile-cuda.log || { cat build/compile-cuda.log; exit 1; }; exit $$failed
+	+@cuda=; \
+	  if $(HAS_NVCC); then nice -n 19 $(SUBMAKE) compile-cuda >build/compile-cuda.log 2>&1 & cuda=$$!; \
+	  else $(SUBMAKE) compile-cuda; fi; \
+	  $(MAKE) --no-print-directory run-tests; failed=$$?; \
+	  wait $$cuda || { cat build/compile-cuda.log; exit 1; }; exit $$failed
+
+# All tests, of programs that are built.
+run-tests:
+	@tests/run.sh build/cpu
 
 soak: deps-check
 	+@$(SUBMAKE) all tests fuzzers
@@ -343,7 +350,7 @@ soak-batch: deps-check
 # Compiling and linking the GPU code needs no GPU. Without optimisation it takes a quarter of the time; releases and
 # check-gpu compile with it.
 compile-cuda:
-	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then $(MAKE) --no-print-directory CUDA=1 CUDA_CHECK=1 ARCH=90a all tests; \
+	@if $(HAS_NVCC); then $(MAKE) --no-print-directory CUDA=1 CUDA_CHECK=1 ARCH=90a all tests; \
 	  else echo "compile-cuda: skipped, nvcc is not installed"; fi
 
 # Everything on the GPUs of this machine (CHECK="ops parity": sections); for a machine without nvcc use scripts/bundle.sh.
