@@ -367,8 +367,8 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
             tap_all(!me || s->n_draft_tokens > 4 * (uint64_t)n_requests, "few drafts", "%s, %d ranks: drafts", fixture,
                     w->n_ranks);
         if (always && same) {
-            /* fewer ranks round other sums, so that tokens of nearly the same likelihood change places */
-            uint64_t may_differ = fewer ? run->n_likeliest / 10 : 0;
+            /* fewer ranks round other sums: in 16 bits tokens of nearly the same likelihood change places */
+            uint64_t may_differ = fewer && invariant ? run->n_likeliest / 10 : 0;
             bool enough = too_few() || run->n_likeliest > (uint64_t)n_requests / 5;
             tap_all(!me || (enough && run->n_unlikely <= may_differ), "a draft differs from the likeliest token",
                     "%s, %d ranks: the same model makes the same tokens", fixture, w->n_ranks);
