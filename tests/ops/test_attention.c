@@ -439,6 +439,99 @@ static void test_attention_invariance(void **unused)
     check_invariance(128);
 }
 
+/* Rows of every sequence, and sequences whose rows stay together. */
+enum { ALIKE_ROWS = 8, ALIKE_WHOLE = 3 };
+
+/* Fills *mixed: of all sequences but the last ones one row, then all rows of these. row[i]: that row's number in the
+ * whole batch */
+static void mix_rows(struct setup *mixed, const struct setup *s, size_t qkv_row, int *row)
+{
+    int n = 0, n_single = s->n_slots - ALIKE_WHOLE;
+    for (int slot = 0; slot < s->n_slots; slot++)
+        for (int i = 0; i < ALIKE_ROWS; i++)
+            if (slot >= n_single || i == slot * 5 % ALIKE_ROWS)
+                row[n++] = slot * ALIKE_ROWS + i;
+    for (int i = 0; i < n; i++) {
+        mixed->slot[i] = s->slot[row[i]];
+        mixed->pos[i] = s->pos[row[i]];
+        memcpy(mixed->qkv.data + (size_t)i * qkv_row, s->qkv.data + (size_t)row[i] * qkv_row,
+               qkv_row * sizeof *s->qkv.data);
+    }
+    mixed->batch.n_tokens = n;
+    mixed->batch.n_alone = n_single;
+}
+
+static void run_attention(const struct setup *s, float *out, const float *qkv, const struct batch *batch)
+{
+    struct queue q = test_queue(2);
+    ops->attention(&q, out, qkv, s->k_cache.data, s->v_cache.data, &s->heads, batch);
+}
+
+/* Rows of prompts, the same rows as single tokens among others, and alone. */
+static void check_alike(struct heads heads, int n_slots, int n_blocks, const int *len)
+{
+    if (left_out())
+        return;
+    int row[MANY_SLOTS * ALIKE_ROWS], n_new[MANY_SLOTS];
+    size_t n = (size_t)(heads.n_heads * heads.head_dim);
+    size_t qkv_row = n + 2 * (size_t)(heads.n_kv_heads * heads.head_dim);
+    struct setup s, mixed;
+    for (int i = 0; i < n_slots; i++)
+        n_new[i] = ALIKE_ROWS;
+    setup_sized(&mixed, heads, n_slots, n_blocks, len, n_new);
+    setup_sized(&s, heads, n_slots, n_blocks, len, n_new);
+    fill_cache(&s, len);
+    mix_rows(&mixed, &s, qkv_row, row);
+    run_attention(&s, s.out.data, s.qkv.data, &s.batch);
+    run_attention(&s, mixed.out.data, mixed.qkv.data, &mixed.batch);
+    for (int i = 0; i < mixed.batch.n_tokens; i++)
+        assert_memory_equal(mixed.out.data + (size_t)i * n, s.out.data + (size_t)row[i] * n, n * sizeof *s.out.data);
+    for (int i = 0; i < n_slots; i += 3) {
+        struct batch one = mixed.batch;
+        struct guarded out = guarded_open(n);
+        one.n_tokens = 1;
+        one.n_alone = i % 2;
+        one.slot += i;
+        one.pos += i;
+        run_attention(&s, out.data, mixed.qkv.data + (size_t)i * qkv_row, &one);
+        assert_memory_equal(out.data, s.out.data + (size_t)row[i] * n, n * sizeof *out.data);
+        guarded_close(&out);
+    }
+    setup_close(&mixed);
+    setup_close(&s);
+}
+
+/* Tokens alone, among others and as rows of a prompt give the same bits on invariant devices: lengths around steps of
+ * keys and blocks of the cache, all sizes of heads that have kernels; then many heads with few keys. */
+static void test_attention_alike(void **unused)
+{
+    (void)unused;
+    static const float slopes[48] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.5f, 0.001f, 0.25f, 1};
+    static const float sinks[48] = {0.5f, -3, 4, 80, 0, 1, -200, 5};
+    const int dims[] = {64, 80, 96, 128, 256}, per_kv[] = {1, 2, 3, 4, 5, 6, 7, 8, 20};
+    const int len[] = {1025, 130, MANY_CACHED, 259, 15, 390, 1000, 520};
+    const int short_ones[] = {8, 15, 66, 130, 129, 16, 17, 33, 135, 136, 128, 127, 192, 48, 64, 140};
+    if (!backend_is_invariant())
+        return;
+    for (int d = 0; d < 5; d++)
+        for (int mode = 0; mode < 11; mode++) {
+            int of_kv = per_kv[(d + mode) % 9], n_kv = of_kv < 4 ? 2 : 1;
+            if (!backend_is_device() && (d + mode) % 5 != 0)
+                continue;
+            if (mode >= 9)
+                of_kv = mode - 8, n_kv = 24;
+            struct heads heads = {of_kv * n_kv, n_kv, dims[d], 0, 0, of_kv, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
+            heads.window = (const int[]){0, 0, 1, 0, 100, 129, 0, 900, 0, 0, 40}[mode];
+            heads.alibi_slopes = mode == 3 || mode == 5 ? slopes : NULL;
+            heads.sinks = mode == 1 || mode == 5 || mode == 7 ? sinks : NULL;
+            heads.scale = (mode == 8 ? 8.0f : 1.0f) / sqrtf((float)heads.head_dim);
+            if (mode < 9)
+                check_alike(heads, 8, MANY_BLOCKS, len);
+            else
+                check_alike(heads, 16, 12, short_ones);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_prefixes),          cmocka_unit_test(test_attention_many),
         cmocka_unit_test(test_attention_prompts), cmocka_unit_test(test_attention_chunks),
         cmocka_unit_test(test_attention_nan),     cmocka_unit_test(test_attention_invariance),
+        cmocka_unit_test(test_attention_alike),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -5,12 +5,14 @@
  * single and go through attention_decode.cuh, so that a result has the same bits in any such batch. Latents of 576
  * elements: attention_latent.cuh. Float, heads of other sizes, and of more than 256 elements: a plain kernel. FP8
  * caches (struct heads' kv_scales) use the same kernels, except attention_prompts.cuh and attention_latent.cuh. On
- * invariant devices (kernels/invariance.h) attention_prompts.cuh takes all tokens, or attention_decode.cuh where the
- * former does not support the device or the heads, a few at a time. */
+ * invariant devices (kernels/invariance.h) attention_same.cuh takes single tokens, and a few others, with the bits of
+ * attention_prompts.cuh, which takes the rest; where that does not support the device or the heads,
+ * attention_decode.cuh takes all, a few at a time. */
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
+#include "kernels/cuda/attention/attention_same.cuh"
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 #define EVERY_TOKEN_ALONE 16
 #define LATENT_DIVIDED    128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
 #define LATENT_PARTS      4
+#define SAME_PARTS        16                 /* most parts of the steps of keys of attention_same.cuh */
 #define PARTIAL_BYTES     ((size_t)64 << 20) /* of partial sums, for the last block of an item */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* items whose keys may be divided */
 #define SHARED_BYTES      ((size_t)64 << 20) /* of sums over shared keys */
@@ -335,13 +338,70 @@ static void decode_all(struct queue *q, const attention_args<T, C> &all)
         decode<T, HD>(q, a);
     }
 }
+
+/* Calls f(slots) for the number of pieces in each ring of attention_same: few where many blocks share a multiprocessor.
+ */
+template <int N>
+struct ring_slots {
+    static const int value = N;
+};
+template <typename F>
+static void with_slots(bool many, F f)
+{
+    if (many)
+        f(ring_slots<3>());
+    else
+        f(ring_slots<6>());
+}
+
+/* The number of parts of an item's steps, 1: not divided, for n tokens; scratch memory for their scores. */
+template <typename T, int HD>
+static int same_parts(const struct queue *q, attention_args<T> *a, int n)
+{
+    using layout = same_layout<HD, 1>;
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    size_t n_items = (size_t)n * items_of(&a->heads), most = 2 * (size_t)cuda_state(q)->n_multiprocessors / n_items;
+    size_t steps = (size_t)(a->blocks_per_slot + layout::PAGES - 1) / layout::PAGES,
+           n_rows = n_items * steps * DECODE_ROWS;
+    a->partial = s->partial;
+    a->partial_sums = (float2 *)(s->partial + n_rows * layout::STEP);
+    bool divided = steps > SAME_WHOLE && most >= SAME_SLICES(HD) &&
+                   n_rows * (layout::STEP + SAME_WARPS) * sizeof(float) <= PARTIAL_BYTES;
+    return !divided ? 1 : most < SAME_PARTS ? (int)most : SAME_PARTS;
+}
+
+/* The first n tokens, each by itself. */
+template <typename T, int HD>
+static void attend_same(struct queue *q, attention_args<T> a, int n)
+{
+    bool early = cuda_state(q)->launches_early;
+    unsigned n_items = (unsigned)items_of(&a.heads), parts = (unsigned)same_parts<T, HD>(q, &a, n);
+    a.head_parts = (a.heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
+    with_slots((size_t)n * n_items > 2 * (size_t)cuda_state(q)->n_multiprocessors, [&](auto slots) {
+        const int SLOTS = decltype(slots)::value;
+        launch_early(q, early, attention_same<T, HD, SLOTS>, dim3((unsigned)n, n_items, parts), SAME_WARPS * 32,
+                     sizeof(same_shared<T, HD, SLOTS, 1>), a);
+    });
+    if (parts > 1)
+        launch_early(q, early, attention_same_values<T, HD>, dim3((unsigned)n, n_items, SAME_SLICES(HD)),
+                     SAME_WARPS * 32, sizeof(same_shared<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)>), a);
+}
+
+/* A few tokens with neighbours count as single. */
 template <typename T, int HD>
 static void attend_invariant(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
 {
-    if (a.heads.chunk == 0 && takes_prompts(prompts, a, HD))
-        launch_prompts<T, HD>(q, prompts, a, true);
-    else
+    if (a.heads.chunk > 0 || !takes_prompts(prompts, a, HD)) {
         decode_all<T, HD>(q, a);
+        return;
+    }
+    attention_args<T> others = a;
+    if (a.n_tokens - a.n_alone <= EVERY_TOKEN_ALONE)
+        others.n_alone = a.n_tokens;
+    if (others.n_alone > 0)
+        attend_same<T, HD>(q, a, others.n_alone);
+    if (others.n_alone < a.n_tokens)
+        launch_prompts<T, HD>(q, prompts, others, true);
 }
 template <typename T, int HD>
 static void attend_invariant(struct queue *q, struct prompts_state *, const attention_args<T, uint8_t> &a)
@@ -434,6 +494,22 @@ static cudaError_t allow_cache()
 }
 
 template <typename T, int HD>
+static cudaError_t allow_same()
+{
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_same_values<T, HD>, most,
+                                          sizeof(same_shared<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)>));
+    for (bool many : {false, true})
+        with_slots(many, [&](auto slots) {
+            const int SLOTS = decltype(slots)::value;
+            if (rc == cudaSuccess)
+                rc = cudaFuncSetAttribute((const void *)attention_same<T, HD, SLOTS>, most,
+                                          sizeof(same_shared<T, HD, SLOTS, 1>));
+        });
+    return rc;
+}
+
+template <typename T, int HD>
 static cudaError_t allow_shared(bool prompts)
 {
     cudaError_t rc = allow_cache<T, HD, T>();
@@ -443,6 +519,8 @@ static cudaError_t allow_shared(bool prompts)
     });
     if (rc == cudaSuccess && prompts)
         rc = allow_prompts<T, HD>();
+    if (rc == cudaSuccess && prompts)
+        rc = allow_same<T, HD>();
     return rc;
 }
 

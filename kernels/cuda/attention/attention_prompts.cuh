@@ -339,7 +339,8 @@ struct prompt_bringer {
     }
 };
 
-/* The online softmax of a thread's two rows; scores are unscaled products until they become weights. */
+/* The online softmax of a thread's two rows; scores are unscaled products until they become weights. STEP: the number
+ * of keys at a time; attention_same.cuh has a quarter of a step's. */
 template <int STEP>
 struct prompt_rows {
     int first[2], last[2]; /* positions that they see */
@@ -377,32 +378,79 @@ struct prompt_rows {
         for (int i = 0; i < STEP / 2; i++)
             s[i] = present >> (i / 8) & 1 ? s[i] : -INFINITY;
     }
-    /* Turns scores into weights; keep: the factor of a row's sums so far. */
-    __device__ void weigh(float (&s)[STEP / 2], float scale, float (&keep)[2])
+    /* Initialises row i; head: its query head. */
+    template <typename T>
+    __device__ void begin(int i, const attention_args<T> &a, attention_range seen, int head)
     {
-        float top[2] = {best[0], best[1]}, base[2];
+        first[i] = seen.first;
+        last[i] = seen.last;
+        slope[i] = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] / a.heads.scale : 0;
+        best[i] = -INFINITY;
+        sum[i] = 0;
+    }
+    /* The rows' best scores of these keys. */
+    __device__ static void highest(const float (&s)[STEP / 2], float (&top)[2])
+    {
+        top[0] = top[1] = -INFINITY;
 #pragma unroll
-        for (int j = 0; j < STEP / 8; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                top[i / 2] = fmaxf(top[i / 2], s[j * 4 + i]);
+        for (int i = 0; i < STEP / 2; i++)
+            top[i / 2 % 2] = fmaxf(top[i / 2 % 2], s[i]);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 1));
             top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], 2));
-            float finite = top[i] == -INFINITY ? 0.0f : top[i];
+        }
+    }
+    /* top: the best scores of a step. keep: the factor of a row's sums so far; base: of weigh_keys */
+    __device__ void raise(const float (&top)[2], float scale, float (&keep)[2], float (&base)[2])
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float all = fmaxf(best[i], top[i]), finite = all == -INFINITY ? 0.0f : all;
             keep[i] = fast_exp2((best[i] - finite) * scale);
             base[i] = finite * scale;
-            best[i] = top[i];
-            sum[i] *= keep[i];
+            best[i] = all;
         }
+    }
+    /* Turns the scores of KEYS keys into weights, and adds these. */
+    template <int KEYS>
+    __device__ static void weigh_keys(float *s, float scale, const float (&base)[2], float (&part)[2])
+    {
 #pragma unroll
-        for (int j = 0; j < STEP / 8; j++)
+        for (int i = 0; i < KEYS / 2; i++) {
+            s[i] = fast_exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
+            part[i / 2 % 2] = i == 0 || i == 2 ? s[i] : part[i / 2 % 2] + s[i];
+        }
+    }
+    /* part: sums of the weights of each quarter of a step */
+    __device__ void add(const float (&part)[4][2], const float (&keep)[2])
+    {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s[j * 4 + i] = fast_exp2(fmaf(s[j * 4 + i], scale, -base[i / 2]));
-                sum[i / 2] += s[j * 4 + i];
-            }
+        for (int i = 0; i < 2; i++)
+            sum[i] = fmaf(sum[i], keep[i], (part[0][i] + part[1][i]) + (part[2][i] + part[3][i]));
+    }
+    /* Turns the scores of a step into weights. */
+    __device__ void weigh(float (&s)[STEP / 2], float scale, float (&keep)[2])
+    {
+        float top[2], base[2], part[4][2];
+        highest(s, top);
+        raise(top, scale, keep, base);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            weigh_keys<STEP / 4>(s + i * (STEP / 8), scale, base, part[i]);
+        add(part, keep);
+    }
+    __device__ float all_lanes_sum(int i) const
+    {
+        float all = sum[i] + __shfl_xor_sync(0xffffffffu, sum[i], 1);
+        return all + __shfl_xor_sync(0xffffffffu, all, 2);
+    }
+    /* The factor of row i's sums of values in the result; all: of its weights. */
+    template <typename T>
+    __device__ float share(int i, const attention_args<T> &a, int head, float all) const
+    {
+        all += sink_weight(a, head, last[i], __fmul_rn(best[i], a.heads.scale * ATTENTION_LOG2_E));
+        return all > 0 ? 1 / all : 0.0f;
     }
 };
 
@@ -543,23 +591,16 @@ struct prompt_worker {
     {
         const attention_args<T> &a = p->a;
         int token = row_of(i) / p->packed, head = row_of(i) % p->packed;
-        rows.first[i] = 0;
-        rows.last[i] = -1;
-        rows.slope[i] = 0;
-        rows.best[i] = -INFINITY;
-        rows.sum[i] = 0;
-        if (token >= u.n_tokens || head >= u.n_heads)
+        if (token >= u.n_tokens || head >= u.n_heads) {
+            rows.begin(i, a, {0, -1}, u.head0);
             return NULL;
+        }
         size_t row = (size_t)(u.t0 + token) * a.heads.n_heads + u.head0 + head;
         if constexpr (SHARED) {
-            rows.last[i] = u.last;
+            rows.begin(i, a, {0, u.last}, u.head0 + head);
             return a.shared + (row * a.shared_parts + u.part) * HD;
         } else {
-            attention_range seen = visible(a, u.slot, u.pos0 + token);
-            rows.first[i] = seen.first;
-            rows.last[i] = seen.last;
-            if (a.heads.alibi_slopes)
-                rows.slope[i] = a.heads.alibi_slopes[u.head0 + head] / a.heads.scale;
+            rows.begin(i, a, visible(a, u.slot, u.pos0 + token), u.head0 + head);
             return a.out + row * HD;
         }
     }
@@ -575,17 +616,13 @@ struct prompt_worker {
     }
     __device__ __forceinline__ void store(const prompt_unit &u, result *to, int i)
     {
-        float sum = rows.sum[i];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        float sum = rows.all_lanes_sum(i);
         if (!to)
             return;
         if constexpr (SHARED) {
             leave(to, i, sum);
         } else {
-            sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.last[i],
-                               rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E);
-            float share = sum > 0 ? 1 / sum : 0.0f;
+            float share = rows.share(i, p->a, u.head0 + row_of(i) % p->packed, sum);
 #pragma unroll
             for (int j = 0; j < HD / 8; j++)
                 *(uint32_t *)(to + j * 8 + threadIdx.x % 4 * 2) =

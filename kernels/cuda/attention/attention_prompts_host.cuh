@@ -122,7 +122,7 @@ static void launch_shared(struct queue *q, const struct prompts_state *s, const 
                      page_map<T, HD>(q, s, a.v_cache));
 }
 
-/* singles: attends for tokens without neighbours, too. */
+/* For the tokens after the first a.n_alone. singles: also for those without neighbours. */
 template <typename T, int HD>
 static void launch_prompts(struct queue *q, const struct prompts_state *s, const attention_args<T> &a, bool singles)
 {
@@ -132,7 +132,7 @@ static void launch_prompts(struct queue *q, const struct prompts_state *s, const
     tiling.slot = a.slot;
     tiling.pos = a.pos;
     tiling.n_tokens = a.n_tokens;
-    tiling.n_alone = singles ? 0 : a.n_alone;
+    tiling.n_alone = a.n_alone;
     tiling.singles = singles;
     tiling.tile_tokens = PROMPT_ROWS / p.packed;
     tiling.step = STEP;
