@@ -1,10 +1,14 @@
 /* tests/ops/test_gated.c - products with gates and ups that are activated at once (kernels/gated.h), compared with sums
- * in double, and their bits across batches. A backend need not have them for every size. */
+ * in double, and their bits across batches. A backend need not have them for every size; Hopper GPUs have them for most
+ * sizes of these tests. */
 #include "kernels/gated.h"
 #include "tests/ops/check.h"
 #include "tests/support/arguments.h"
 
-#define SAMPLES 9 /* tokens whose results are compared, at most */
+#define SAMPLES     9    /* tokens whose results are compared, at most */
+#define LEAST       17   /* tokens from which Hopper GPUs have the operation, */
+#define MOST        256  /* up to which they have it, */
+#define LEAST_GATES 5896 /* with up to 132 multiprocessors */
 
 static void *weights(const char *name, const struct weight *w)
 {
@@ -20,6 +24,28 @@ static void finish(void)
     assert_int_equal(backend_real_queue()->err.code, ERR_NONE);
 }
 
+/* Is the device one for which the kernel is written? Names are "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB". */
+static bool is_hopper(void)
+{
+    static const char *const names[] = {" H100", " H20", " H200", " H800", " GH200"};
+    char id[100], model[sizeof id];
+    if (!backend_is_device())
+        return false;
+    backend_real_ops()->async->identify(backend_real_queue(), id, model, sizeof model);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strstr(model, names[i]) != NULL)
+            return true;
+    return false;
+}
+
+/* Fails if a Hopper GPU lacks the operation for these sizes, although it should have it. */
+static void check_taken(bool taken, int n_tokens, int gates)
+{
+    if (n_tokens >= LEAST && n_tokens <= MOST && gates >= LEAST_GATES && backend_act() != DTYPE_F32 && is_hopper() &&
+        !taken)
+        fail_msg("a Hopper GPU has no kernel for 2 x %d rows and %d tokens", gates, n_tokens);
+}
+
 /* Returns whether the backend has the operation for w and so many tokens; otherwise `out` is unchanged. */
 static bool product(float *out, const float *x, const struct weight *w, int n_tokens)
 {
@@ -29,6 +55,7 @@ static bool product(float *out, const float *x, const struct weight *w, int n_to
     void *to = argument_data(argument_act("results", out, (size_t)n_tokens * (size_t)(w->rows / 2), ARGUMENT_CHANGED));
     bool done = gated_product(backend_real_ops(), backend_real_queue(), to, from, &in, ACTIVATION_SILU, n_tokens);
     finish();
+    check_taken(done, n_tokens, w->rows / 2);
     return done;
 }
 
