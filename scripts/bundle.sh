@@ -52,7 +52,7 @@ END
 
 pack() { # FOLDER
     find "$1/bin" -type f -exec strip --strip-debug {} +
-    tar -C "$build" -czf "$1.tar.gz" "${1##*/}"
+    tar -C "$build" -I "gzip -${BUNDLE_GZIP:-6}" -cf "$1.tar.gz" "${1##*/}" # BUNDLE_GZIP=1: fast
     du -sh "$1" "$1.tar.gz"
 }
 

@@ -1,12 +1,14 @@
 /* tests/attack/test_sessions.c - whole sessions at random: hostile clients of several kinds beside one honest client,
  * whose answers must stay correct and in time. At the end the server holds nothing, and memory has its former size.
- * Each kind has a fixed number of sessions, whatever the machine's speed, and half of it under sanitizers;
- * SESSION_SECONDS in the environment: as many as fit into that time. SESSION_SEED: 1 by default. */
+ * Each kind has a fixed number of sessions, whatever the machine's speed, and half of it under sanitizers; fast kinds
+ * wait for slow ones, so that all are there until the end. SESSION_SECONDS in the environment: as many sessions as fit
+ * into that time. SESSION_SEED: 1 by default. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,12 +20,16 @@
 
 #define MAX_HONEST 100000
 #define SLACK      ((double)(96 << 20))
-#define TELLS      50 /* messages of a session, at most */
+#define TELLS      50   /* messages of a session, at most */
+#define AHEAD      0.05 /* share of its sessions by which a kind may be ahead of the slowest one */
 
 static struct serving s;
 static atomic_bool over;
 
+struct siege;
+
 struct hostile {
+    const struct siege *siege;
     pthread_t thread;
     void (*session)(struct hostile *h);
     const char *name;
@@ -36,6 +42,8 @@ struct hostile {
 struct siege {
     double seconds, began;
     uint64_t seed;
+    struct hostile *hostile;
+    int n_hostile;
 };
 
 static unsigned below(struct hostile *h, unsigned n)
@@ -160,25 +168,33 @@ static void send_frames(struct hostile *h)
     free(text);
 }
 
-static void *attack(void *context)
+/* Returns the part of a kind's planned sessions that are over. */
+static double part_done(struct hostile *h)
 {
-    struct hostile *h = context;
-    for (; !atomic_load(&over); atomic_fetch_add(&h->n_sessions, 1))
-        h->session(h);
-    return NULL;
+    double whole = process_sanitized() ? 0.5 : 1;
+    return (double)atomic_load(&h->n_sessions) / (whole * (double)h->n_planned);
 }
 
 /* Returns the part of the siege that is over; 1 or more: all of it. The slowest kind decides. */
-static double part_over(const struct siege *g, const struct hostile *h, int n)
+static double part_over(const struct siege *g)
 {
     if (g->seconds > 0)
         return (seconds_now() - g->began) / g->seconds;
-    double least = 1, whole = process_sanitized() ? 0.5 : 1;
-    for (int i = 0; i < n; i++) {
-        double part = (double)atomic_load(&h[i].n_sessions) / (whole * (double)h[i].n_planned);
-        least = part < least ? part : least;
-    }
+    double least = 1;
+    for (int i = 0; i < g->n_hostile; i++)
+        least = fmin(least, part_done(&g->hostile[i]));
     return least;
+}
+
+static void *attack(void *context)
+{
+    struct hostile *h = context;
+    for (; !atomic_load(&over); atomic_fetch_add(&h->n_sessions, 1)) {
+        while (h->siege->seconds == 0 && !atomic_load(&over) && part_done(h) > part_over(h->siege) + AHEAD)
+            usleep(2000);
+        h->session(h);
+    }
+    return NULL;
 }
 
 static int compare(const void *a, const void *b)
@@ -208,13 +224,16 @@ static void besiege(int ranks, struct siege *g)
     char *text = strdup(talk_text(first, "choices/0/text"));
     json_decref(first);
     atomic_store(&over, false);
+    g->hostile = hostile;
+    g->n_hostile = N;
+    g->began = seconds_now();
     for (int i = 0; i < N; i++) {
+        hostile[i].siege = g;
         hostile[i].random = g->seed * 1000 + (uint64_t)i;
         (void)pthread_create(&hostile[i].thread, NULL, attack, &hostile[i]);
     }
     double resident = 0;
-    g->began = seconds_now();
-    for (double part = 0; (part < 1 || resident == 0) && n < MAX_HONEST; part = part_over(g, hostile, N)) {
+    for (double part = 0; (part < 1 || resident == 0) && n < MAX_HONEST; part = part_over(g)) {
         double asked = seconds_now();
         json_t *m = ask();
         waited[n++] = seconds_now() - asked;
