@@ -116,7 +116,7 @@ FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-test deps-check deps-cluster tests preload fuzzers test run-tests check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
+.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-test deps-check deps-cluster tests preload fuzzers test run-tests check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle check-builds compile-cuda compile-clang deps-ci
 all: $(PROGRAM) $(CLIENT) $(GATEWAY)
 client: $(CLIENT)
 gateway: $(GATEWAY)
@@ -224,7 +224,7 @@ $(ARCHIVE): $(LIB_OBJ)
 	$(Q)ar rcsD $@ $^
 
 # The matrix product, attention and the read limit need the vectoriser and fused multiply-add; neither changes the meaning of NaN.
-$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
+$(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := $(if $(filter 1,$(CUDA_CHECK)),-O1,-O3) -ffp-contract=fast
 
 # The page's files are part of this object.
 $(BUILD)/gateway/page/page.c.o build/fuzz/gateway/page/page.c.o: $(wildcard gateway/page/*.html gateway/page/*.css gateway/page/*.js gateway/page/*.svg)
@@ -324,16 +324,19 @@ test: deps-test
 	@tests/run.sh build/cpu quick
 
 HAS_NVCC = [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]
-# The GPU code compiles while tests wait; tests/run.sh leaves a fifth of the cores' time.
+# Sanitizers, fuzzers and GPU code are compiled while the tests of the CPU build wait, which leaves a fifth of the cores'
+# time; tests/run.sh begins those that need them when the first two are built, or when their build has failed.
+BUILDING := build/building
 check: deps-check
 	+@$(SUBMAKE) check-layers check-format
-	+@$(SUBMAKE) all tests fuzzers
-	+@$(SUBMAKE) SAN=1 all tests
-	+@cuda=; \
-	  if $(HAS_NVCC); then nice -n 19 $(SUBMAKE) compile-cuda >build/compile-cuda.log 2>&1 & cuda=$$!; \
-	  else $(SUBMAKE) compile-cuda; fi; \
-	  $(MAKE) --no-print-directory run-tests; failed=$$?; \
-	  wait $$cuda || { cat build/compile-cuda.log; exit 1; }; exit $$failed
+	+@$(SUBMAKE) all tests
+	+@touch $(BUILDING); nice -n 19 $(SUBMAKE) check-builds >build/check-builds.log 2>&1 & builds=$$!; \
+	  $(HAS_NVCC) || echo "compile-cuda: skipped, nvcc is not installed"; \
+	  LOCKSTEP_BUILDING=$(BUILDING) $(MAKE) --no-print-directory run-tests; failed=$$?; \
+	  wait $$builds || { cat build/check-builds.log; exit 1; }; exit $$failed
+check-builds:
+	+@$(SUBMAKE) SAN=1 all tests && $(SUBMAKE) fuzzers; failed=$$?; rm -f $(BUILDING); exit $$failed
+	+@! $(HAS_NVCC) || $(SUBMAKE) compile-cuda
 
 # All tests, of programs that are built.
 run-tests:

@@ -44,9 +44,15 @@ SPARE_SECONDS = 1.0 # seconds over which idle cores are measured
 SPARE = 0.5         # idle cores that suffice for one more test
 MOST_BEYOND = 2.0   # declared load allowed beyond the cores
 
+# Exists while programs that some tests need are still being built (make check).
+BUILDING = os.environ.get("LOCKSTEP_BUILDING", "")
+# Threads of these tests have nothing to gain from spinning: the cores have other work.
+PASSIVE = {"OMP_WAIT_POLICY": "passive"}
+
 # seconds: expected duration; lock: tests with the same one never run at once; figures: pattern of the lines to show at
-# the end.
-Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
+# the end; late: waits for BUILDING.
+Test = collections.namedtuple("Test", "name command limit load seconds env lock figures late",
+                              defaults=(1.0, 10, {}, None, None, False))
 
 
 def mpirun(ranks, *command):
@@ -64,6 +70,7 @@ class Plan:
             more["seconds"] = LONG[name]
         if name in WAITING:
             more["load"] = 0.25
+        more["late"] = name.startswith(("sanitized ", "fuzz/"))
         self.tests.append(Test(name, command, limit, **more))
 
     def add_ranks(self, name, ranks, command, limit, arguments=(), **more):
@@ -83,7 +90,7 @@ class Plan:
 
     def unit(self):
         self.each("unit", 300, seconds=2)
-        self.each("ops", 300)
+        self.each("ops", 300, env=PASSIVE)
 
     def narrow(self):
         """Products and attention as computed by CPUs without AVX-512 (256), and without AVX2 (128). The same code with
@@ -91,7 +98,7 @@ class Plan:
         for bits in (256, 128):
             for name in ("codes", "matmul", "attention"):
                 stem = f"ops/test_{name}_{bits}"
-                self.add(stem, [f"{self.build}/tests/{stem}"], 600, seconds=8, env={"LOCKSTEP_CASE_STRIDE": "3"})
+                self.add(stem, [f"{self.build}/tests/{stem}"], 600, seconds=8, env={**PASSIVE, "LOCKSTEP_CASE_STRIDE": "3"})
 
     def spmd(self, ranks=(1, 2, 3, 4), part=None):
         for name, path in self.programs("spmd"):
@@ -189,7 +196,8 @@ class Plan:
                "LOCKSTEP_SANITIZED": "1"}
         san = self.build + "-san"
         self.each("unit", 900, "sanitized ", san, SPEED, env=env)
-        self.each("ops", 900, "sanitized ", san, env={**env, "LOCKSTEP_CASE_STRIDE": "5"}) # the plain build runs all
+        # The plain build runs all cases.
+        self.each("ops", 900, "sanitized ", san, env={**env, **PASSIVE, "LOCKSTEP_CASE_STRIDE": "5"})
         for name, path in self.programs("spmd", san):
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)
         # The gateway does not use MPI: its own leaks count, too. Its clients are the plain programs.
@@ -285,6 +293,8 @@ class Runner:
 
     def fits(self, test):
         beside = [run.test for run in self.running.values()]
+        if test.late and os.path.exists(BUILDING):
+            return False
         if any(t.lock is not None and t.lock == test.lock for t in beside):
             return False
         beyond = sum(t.load for t in beside) + test.load - self.cores
@@ -301,6 +311,9 @@ class Runner:
     def wait(self):
         """Waits until cores are idle, or a test ends, by itself or by its limit: time counts less while more processes than
         the tests' own want the cores."""
+        if not self.running: # the remaining tests' programs are still being built
+            time.sleep(TICK)
+            return
         while True:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid in self.running:
