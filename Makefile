@@ -332,7 +332,7 @@ check: deps-check
 	+@$(SUBMAKE) all tests
 	+@touch $(BUILDING); nice -n 19 $(SUBMAKE) check-builds >build/check-builds.log 2>&1 & builds=$$!; \
 	  $(HAS_NVCC) || echo "compile-cuda: skipped, nvcc is not installed"; \
-	  LOCKSTEP_BUILDING=$(BUILDING) $(MAKE) --no-print-directory run-tests; failed=$$?; \
+	  TESTS_BUILDING=$(BUILDING) $(MAKE) --no-print-directory run-tests; failed=$$?; \
 	  wait $$builds || { cat build/check-builds.log; exit 1; }; exit $$failed
 check-builds:
 	+@$(SUBMAKE) SAN=1 all tests && $(SUBMAKE) fuzzers; failed=$$?; rm -f $(BUILDING); exit $$failed

@@ -45,7 +45,7 @@ SPARE = 0.5         # idle cores that suffice for one more test
 MOST_BEYOND = 2.0   # declared load allowed beyond the cores
 
 # Exists while programs that some tests need are still being built (make check).
-BUILDING = os.environ.get("LOCKSTEP_BUILDING", "")
+BUILDING = os.environ.pop("TESTS_BUILDING", "")
 # Threads of these tests have nothing to gain from spinning: the cores have other work.
 PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 
