@@ -125,6 +125,19 @@ struct plane_source *planes_add(struct planes *p, const struct module *m, enum w
     return to;
 }
 
+int planes_add_fours(struct planes *p, const struct module *m, int tensor, int n_dims, const int64_t *shape,
+                     struct err *e)
+{
+    struct plane_source *s = planes_add(p, m, PLANE_CODES, tensor, "U8", n_dims, shape, e);
+    if (s == NULL)
+        return -1;
+    s->cells.bits = 4;
+    s->cells.fields = 2;
+    s->cells.cell_rows = 1;
+    s->cells.cell_cols = 2;
+    return 0;
+}
+
 #define SCALE_TYPES "F32|BF16|F16|F8_E8M0"
 
 int planes_add_scales(struct planes *p, const struct module *m, int tensor, int group, struct err *e)

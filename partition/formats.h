@@ -71,6 +71,10 @@ int module_tensor(const struct module *m, const char *suffix);
 struct plane_source *planes_add(struct planes *p, const struct module *m, enum weight_plane plane, int tensor,
                                 const char *types, int n_dims, const int64_t *shape, struct err *e);
 
+/* Codes of four bits, two a byte, the lower half first. Returns -1 and *e on failure. */
+int planes_add_fours(struct planes *p, const struct module *m, int tensor, int n_dims, const int64_t *shape,
+                     struct err *e);
+
 /* Scales of [out, ceil(in / group)], or of the whole row or matrix: [out, 1], [out], [1] or []. Sets form.group. */
 int planes_add_scales(struct planes *p, const struct module *m, int tensor, int group, struct err *e);
 

@@ -24,14 +24,10 @@ static int planes_mxfp4(const struct module *m, struct planes *p, struct err *e)
         return module_refuse(m, e, "_blocks", "has no scales beside it", "_scales");
     const int64_t shape[4] = {m->experts, m->out, (m->in + BLOCK - 1) / BLOCK, BLOCK / 2};
     *p = (struct planes){.form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = BLOCK}};
-    struct plane_source *s = planes_add(p, m, PLANE_CODES, blocks, "U8", 4, shape, e);
-    if (s == NULL)
+    if (planes_add_fours(p, m, blocks, 4, shape, e) != 0)
         return -1;
-    s->cells.bits = 4;
-    s->cells.fields = 2;
-    s->cells.cell_rows = 1;
-    s->cells.cell_cols = 2;
-    if ((s = planes_add(p, m, PLANE_SCALES, scales, "U8|F8_E8M0", 3, shape, e)) == NULL)
+    struct plane_source *s = planes_add(p, m, PLANE_SCALES, scales, "U8|F8_E8M0", 3, shape, e);
+    if (s == NULL)
         return -1;
     s->cells.number = CELL_E8M0;
     s->cells.cell_rows = 1;

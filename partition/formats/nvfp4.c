@@ -31,14 +31,10 @@ static float factor_of(const struct module *m, bool divides, struct err *e)
 static int add_parts(struct planes *p, const struct module *m, int codes, int scales, float factor, struct err *e)
 {
     const int64_t pairs[2] = {m->out, (m->in + 1) / 2}, groups[2] = {m->out, (m->in + GROUP - 1) / GROUP};
-    struct plane_source *s = planes_add(p, m, PLANE_CODES, codes, "U8", 2, pairs, e);
-    if (s == NULL)
+    if (planes_add_fours(p, m, codes, 2, pairs, e) != 0)
         return -1;
-    s->cells.bits = 4;
-    s->cells.fields = 2;
-    s->cells.cell_rows = 1;
-    s->cells.cell_cols = 2;
-    if ((s = planes_add(p, m, PLANE_SCALES, scales, "F8_E4M3", 2, groups, e)) == NULL)
+    struct plane_source *s = planes_add(p, m, PLANE_SCALES, scales, "F8_E4M3", 2, groups, e);
+    if (s == NULL)
         return -1;
     s->cells.number = CELL_E4M3;
     s->cells.factor = factor;
