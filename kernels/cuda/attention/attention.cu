@@ -12,7 +12,7 @@
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
-#include "kernels/cuda/attention/attention_same.cuh"
+#include "kernels/cuda/attention/attention_same_parts.cuh"
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
@@ -20,8 +20,9 @@
 #define EVERY_TOKEN_ALONE 16
 #define LATENT_DIVIDED    128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
 #define LATENT_PARTS      4
-#define SAME_PARTS        16                 /* most parts of the steps of keys of attention_same.cuh */
-#define PARTIAL_BYTES     ((size_t)64 << 20) /* of partial sums, for the last block of an item */
+#define SAME_LEAST_PARTS  4  /* into which the steps of an item of attention_same.cuh are divided, if they are */
+#define SAME_PARTS        16 /* at most */
+#define PARTIAL_BYTES     ((size_t)72 << 20) /* of partial sums, for the last block of an item, or of scores */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* items whose keys may be divided */
 #define SHARED_BYTES      ((size_t)64 << 20) /* of sums over shared keys */
 
@@ -354,20 +355,21 @@ static void with_slots(bool many, F f)
         f(ring_slots<6>());
 }
 
-/* The number of parts of an item's steps, 1: not divided, for n tokens; scratch memory for their scores. */
+/* The number of parts of an item's steps, 1: not divided, for n tokens; memory for their scores. */
 template <typename T, int HD>
 static int same_parts(const struct queue *q, attention_args<T> *a, int n)
 {
-    using layout = same_layout<HD, 1>;
+    using layout = same_layout<HD>;
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
     size_t n_items = (size_t)n * items_of(&a->heads), most = 2 * (size_t)cuda_state(q)->n_multiprocessors / n_items;
-    size_t steps = (size_t)(a->blocks_per_slot + layout::PAGES - 1) / layout::PAGES,
-           n_rows = n_items * steps * DECODE_ROWS;
+    size_t steps = (size_t)(a->blocks_per_slot + layout::PAGES - 1) / layout::PAGES;
+    size_t n_rows = n_items * steps * DECODE_ROWS;
     a->partial = s->partial;
     a->partial_sums = (float2 *)(s->partial + n_rows * layout::STEP);
-    bool divided = steps > SAME_WHOLE && most >= SAME_SLICES(HD) &&
-                   n_rows * (layout::STEP + SAME_WARPS) * sizeof(float) <= PARTIAL_BYTES;
-    return !divided ? 1 : most < SAME_PARTS ? (int)most : SAME_PARTS;
+    if (steps <= SAME_WHOLE || most < SAME_LEAST_PARTS ||
+        n_rows * (layout::STEP + SAME_WARPS) * sizeof(float) > PARTIAL_BYTES)
+        return 1;
+    return most < SAME_PARTS ? (int)most : SAME_PARTS;
 }
 
 /* The first n tokens, each by itself. */
@@ -376,15 +378,18 @@ static void attend_same(struct queue *q, attention_args<T> a, int n)
 {
     bool early = cuda_state(q)->launches_early;
     unsigned n_items = (unsigned)items_of(&a.heads), parts = (unsigned)same_parts<T, HD>(q, &a, n);
+    dim3 grid((unsigned)n, n_items, parts);
     a.head_parts = (a.heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
     with_slots((size_t)n * n_items > 2 * (size_t)cuda_state(q)->n_multiprocessors, [&](auto slots) {
         const int SLOTS = decltype(slots)::value;
-        launch_early(q, early, attention_same<T, HD, SLOTS>, dim3((unsigned)n, n_items, parts), SAME_WARPS * 32,
-                     sizeof(same_shared<T, HD, SLOTS, 1>), a);
+        launch_early(q, early, attention_same<T, HD, SLOTS>, grid, SAME_WARPS * 32, sizeof(same_shared<T, HD, SLOTS>),
+                     a);
     });
-    if (parts > 1)
-        launch_early(q, early, attention_same_values<T, HD>, dim3((unsigned)n, n_items, SAME_SLICES(HD)),
-                     SAME_WARPS * 32, sizeof(same_shared<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)>), a);
+    if (parts == 1)
+        return;
+    launch_early(q, early, attention_same_weights<T, HD>, grid, SAME_WARPS * 32, 0, a);
+    launch_early(q, early, attention_same_values<T, HD>, dim3((unsigned)n, n_items, HD / 16), 32, sizeof(same_ring<HD>),
+                 a);
 }
 
 /* A few tokens with neighbours count as single. */
@@ -497,14 +502,13 @@ template <typename T, int HD>
 static cudaError_t allow_same()
 {
     const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_same_values<T, HD>, most,
-                                          sizeof(same_shared<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)>));
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_same_values<T, HD>, most, sizeof(same_ring<HD>));
     for (bool many : {false, true})
         with_slots(many, [&](auto slots) {
             const int SLOTS = decltype(slots)::value;
             if (rc == cudaSuccess)
                 rc = cudaFuncSetAttribute((const void *)attention_same<T, HD, SLOTS>, most,
-                                          sizeof(same_shared<T, HD, SLOTS, 1>));
+                                          sizeof(same_shared<T, HD, SLOTS>));
         });
     return rc;
 }

@@ -423,11 +423,14 @@ struct prompt_rows {
         }
     }
     /* part: sums of the weights of each quarter of a step */
-    __device__ void add(const float (&part)[4][2], const float (&keep)[2])
+    __device__ static float sum_of_step(const float (&part)[4][2], int i)
     {
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            sum[i] = fmaf(sum[i], keep[i], (part[0][i] + part[1][i]) + (part[2][i] + part[3][i]));
+        return (part[0][i] + part[1][i]) + (part[2][i] + part[3][i]);
+    }
+    __device__ void add(float2 of_step, float2 keep)
+    {
+        sum[0] = fmaf(sum[0], keep.x, of_step.x);
+        sum[1] = fmaf(sum[1], keep.y, of_step.y);
     }
     /* Turns the scores of a step into weights. */
     __device__ void weigh(float (&s)[STEP / 2], float scale, float (&keep)[2])
@@ -438,7 +441,7 @@ struct prompt_rows {
 #pragma unroll
         for (int i = 0; i < 4; i++)
             weigh_keys<STEP / 4>(s + i * (STEP / 8), scale, base, part[i]);
-        add(part, keep);
+        add(make_float2(sum_of_step(part, 0), sum_of_step(part, 1)), make_float2(keep[0], keep[1]));
     }
     __device__ float all_lanes_sum(int i) const
     {

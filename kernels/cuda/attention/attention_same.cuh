@@ -8,7 +8,7 @@
  * pieces through a ring of its own: its blocks of keys, then 64 keys' values at a time.
  *
  * Few items with many keys are divided without another order of sums: blocks of the grid compute the scores of some
- * steps each; after them attention_same_values adds the values, a block some of the columns. */
+ * steps each, and attention_same_parts.cuh does the rest. */
 #ifndef ATTENTION_ATTENTION_SAME_CUH
 #define ATTENTION_ATTENTION_SAME_CUH
 
@@ -31,47 +31,43 @@ struct same_rows {
     }
 };
 
-/* SLICES: of the columns of values, one per block. A step has OWN pieces of keys and as many of values for each warp,
- * whose columns are TILES x 8. */
-template <int HD, int SLICES>
+/* A step has OWN pieces of keys and as many of values for each warp, whose columns are TILES x 8. */
+template <int HD>
 struct same_layout {
     static const int STEP = prompt_layout<HD>::STEP, PAGES = prompt_layout<HD>::PAGES, OWN = PAGES / SAME_WARPS;
-    static const int KEYS = OWN * KV_BLOCK_TOKENS, WARPS = SAME_WARPS * SLICES, TILES = (HD / 8 + WARPS - 1) / WARPS;
+    static const int KEYS = OWN * KV_BLOCK_TOKENS, TILES = (HD / 8 + SAME_WARPS - 1) / SAME_WARPS;
     using keys = same_rows<HD / 8>;
     using values = same_rows<TILES>;
-    static const int OF_KEYS = SLICES == 1 ? KV_BLOCK_TOKENS * keys::PITCH : 0, OF_VALUES = SAME_VALUES * values::PITCH;
-    static const int SLOT = OF_KEYS > OF_VALUES ? OF_KEYS : OF_VALUES, BUFFERS = SLICES == 1 ? 1 : 2;
+    static const int OF_KEYS = KV_BLOCK_TOKENS * keys::PITCH, OF_VALUES = SAME_VALUES * values::PITCH;
     static_assert(STEP == OWN * SAME_VALUES, "a step has as many pieces of values as of keys");
 };
 
 /* SLOTS: pieces of each warp's ring. */
-template <typename T, int HD, int SLOTS, int SLICES>
+template <typename T, int HD, int SLOTS>
 struct same_shared {
-    using layout = same_layout<HD, SLICES>;
-    uint4 slot[SAME_WARPS][SLOTS][layout::SLOT];
-    uint4 weight[layout::BUFFERS][layout::PAGES][32]; /* of a step: each lane's part of operand A */
-    float2 sum[layout::BUFFERS][SAME_WARPS][32];
+    using layout = same_layout<HD>;
+    uint4 slot[SAME_WARPS][SLOTS][layout::OF_KEYS > layout::OF_VALUES ? layout::OF_KEYS : layout::OF_VALUES];
+    uint4 weight[layout::PAGES][32]; /* of a step: each lane's part of operand A */
+    float2 sum[SAME_WARPS][32];
     float top[SAME_WARPS][DECODE_ROWS];
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1]; /* the same for all warps */
 };
 
-template <typename T, int HD, int SLOTS, int SLICES>
-struct same_warp {
-    using layout = same_layout<HD, SLICES>;
-    static const int OWN = layout::OWN, TILES = layout::TILES, KEYS = layout::KEYS;
-    same_shared<T, HD, SLOTS, SLICES> *sh;
+/* An item and its steps. */
+template <typename T, int HD>
+struct same_item {
+    using layout = same_layout<HD>;
     const attention_args<T> &a;
     decode_item m;
-    int warp, lane, tile0, last_step, n_steps, end; /* end: of the steps of this block */
-    int slot;                                       /* of the oldest piece */
+    int lane, last_step, n_steps;
     int group, ids, ids_before; /* a lane's entries of the block table: of 32 blocks, and of the 32 before */
-    unsigned there;             /* a bit for every slot whose keys exist */
-    attention_query<T, HD> query;
-    prompt_rows<KEYS> rows;
-    float out[TILES][4];
 
-    /* ---- copies ---- */
-
+    __device__ same_item(const attention_args<T> &args, int t, int which)
+        : a(args), m(find_item(args, t, which)), lane((int)threadIdx.x % 32)
+    {
+        last_step = m.seen.last < 0 ? 0 : m.seen.last / layout::STEP;
+        n_steps = m.seen.last < 0 ? 0 : last_step - m.seen.first / layout::STEP + 1;
+    }
     __device__ bool is_seen(int block) const
     {
         return block >= m.begin && block < m.end;
@@ -81,6 +77,82 @@ struct same_warp {
         int block = of_group * 32 + lane;
         return is_seen(block) ? m.table[block] : -1;
     }
+    __device__ int first_block(int step) const
+    {
+        return (last_step - step) * layout::PAGES;
+    }
+    /* Loads the first entries of the block table, for steps from `step` on. */
+    __device__ void find_blocks(int step)
+    {
+        group = first_block(step) / 32;
+        ids = entry(group);
+        ids_before = entry(group - 1);
+    }
+    /* Returns a step's first block, whose entries `ids` then has. */
+    __device__ int turn_to(int step)
+    {
+        int block0 = first_block(step);
+        if (block0 / 32 != group) {
+            group--;
+            ids = ids_before;
+            ids_before = entry(group - 1);
+        }
+        return block0;
+    }
+    /* Columns from unit on of a row of values, counted from those of block0, in a block with number id. */
+    __device__ void copy_value(uint4 *to, int block0, int row, int id, int unit) const
+    {
+        bool wanted = id >= 0 && block0 * KV_BLOCK_TOKENS + row <= m.seen.last;
+        const T *page = a.v_cache + ((size_t)max(id, 0) * a.heads.n_kv_heads + m.kv) * (KV_BLOCK_TOKENS * HD);
+        async_copy(to, page + row % KV_BLOCK_TOKENS * HD + unit * 8, wanted);
+    }
+    /* ---- what the kernels of divided items hand on: see attention_same_parts.cuh ---- */
+    __device__ size_t place_of(int step) const
+    {
+        return (size_t)m.index * (size_t)((a.blocks_per_slot + layout::PAGES - 1) / layout::PAGES) + (size_t)step;
+    }
+    /* The scores of a warp's keys: [KEYS / 8][lanes]. */
+    __device__ float4 *scores_of(int step, int warp) const
+    {
+        return (float4 *)a.partial + (place_of(step) * SAME_WARPS + warp) * (layout::KEYS / 8 * 32);
+    }
+    /* A row's best scores, by warps. */
+    __device__ float *tops_of(int step, int row) const
+    {
+        return (float *)a.partial_sums + (place_of(step) * DECODE_ROWS + row) * SAME_WARPS;
+    }
+};
+
+/* A lane's part of operand A, of the weights of 16 keys. */
+template <typename T>
+__device__ static inline uint4 operand_of(const float *s)
+{
+    return make_uint4(tensor_pack<T>(s[0], s[1]), tensor_pack<T>(s[2], s[3]), tensor_pack<T>(s[4], s[5]),
+                      tensor_pack<T>(s[6], s[7]));
+}
+
+template <typename T, int HD, int SLOTS>
+struct same_warp : same_item<T, HD> {
+    using item = same_item<T, HD>;
+    using item::a, item::m, item::lane, item::n_steps, item::ids;
+    using typename item::layout;
+    static const int OWN = layout::OWN, TILES = layout::TILES, KEYS = layout::KEYS;
+    same_shared<T, HD, SLOTS> *sh;
+    int warp, tile0, end; /* end: of the steps of this block */
+    int slot;             /* of the oldest piece */
+    unsigned there;       /* a bit for every slot whose keys exist */
+    attention_query<T, HD> query;
+    prompt_rows<KEYS> rows;
+    float out[TILES][4];
+
+    __device__ same_warp(const attention_args<T> &args, same_shared<T, HD, SLOTS> *shared)
+        : item(args, (int)blockIdx.x, (int)blockIdx.y), sh(shared), warp((int)threadIdx.x / 32),
+          tile0((int)threadIdx.x / 32 * TILES)
+    {
+    }
+
+    /* ---- copies ---- */
+
     __device__ uint4 *at_slot(int ahead) const
     {
         int which = slot + ahead;
@@ -110,30 +182,21 @@ struct same_warp {
         for (int i = 0; i < 2 * TILES; i++) {
             int row = whole ? lane / TILES + i * AT_ONCE : (lane + i * 32) / TILES;
             int unit = whole ? lane % TILES : (lane + i * 32) % TILES;
-            int block = block0 + (whole && AT_ONCE <= KV_BLOCK_TOKENS ? i * AT_ONCE : row) / KV_BLOCK_TOKENS;
+            int block = block0 + (whole ? i * AT_ONCE : row) / KV_BLOCK_TOKENS;
             int id = __shfl_sync(0xffffffffu, ids, block % 32);
-            if (!is_seen(block) || tile0 + unit >= HD / 8)
-                continue;
-            bool wanted = id >= 0 && block0 * KV_BLOCK_TOKENS + row <= m.seen.last;
-            const T *page = a.v_cache + ((size_t)max(id, 0) * a.heads.n_kv_heads + m.kv) * (KV_BLOCK_TOKENS * HD);
-            async_copy(to + layout::values::at(row, unit), page + row % KV_BLOCK_TOKENS * HD + (tile0 + unit) * 8,
-                       wanted);
+            if (this->is_seen(block) && tile0 + unit < HD / 8)
+                this->copy_value(to + layout::values::at(row, unit), block0, row, id, tile0 + unit);
         }
     }
-    /* Starts to copy to the oldest piece's slot, which thereby becomes the newest: piece number `piece` of the COUNT
-     * pieces from FIRST on of a step, or of those after it. */
-    template <int FIRST, int COUNT>
+    /* Starts to copy to the oldest piece's slot, which thereby becomes the newest: piece number `piece` of a step that
+     * has COUNT, or of those after it. */
+    template <int COUNT>
     __device__ __forceinline__ void fetch(int step, int piece)
     {
         step += piece / COUNT;
-        piece = FIRST + piece % COUNT;
+        piece %= COUNT;
         if (step < end) {
-            int block0 = (last_step - step) * layout::PAGES;
-            if (block0 / 32 != group) {
-                group--;
-                ids = ids_before;
-                ids_before = entry(group - 1);
-            }
+            int block0 = this->turn_to(step);
             if (piece < OWN)
                 fetch_keys(block0 + warp * OWN + piece);
             else
@@ -142,21 +205,14 @@ struct same_warp {
         async_commit();
         slot = slot + 1 < SLOTS ? slot + 1 : 0;
     }
-    /* Loads the first entries of the block table, for steps from `step` on. */
-    __device__ void find_blocks(int step)
-    {
-        group = (last_step - step) * layout::PAGES / 32;
-        ids = entry(group);
-        ids_before = entry(group - 1);
-    }
-    template <int FIRST, int COUNT>
+    template <int COUNT>
     __device__ void fetch_first(int step)
     {
         slot = 0;
         there = 0;
 #pragma unroll
         for (int i = 0; i < SLOTS; i++)
-            fetch<FIRST, COUNT>(step, i);
+            fetch<COUNT>(step, i);
     }
 
     /* ---- scores and weights ---- */
@@ -198,11 +254,11 @@ struct same_warp {
     {
         async_wait<SLOTS - OWN>();
         __syncwarp();
-        score(s, (last_step - step) * layout::STEP + warp * KEYS);
+        score(s, this->first_block(step) * KV_BLOCK_TOKENS + warp * KEYS);
 #pragma unroll
         for (int p = 0; p < OWN; p++) {
             __syncwarp(); /* the slot may be refilled */
-            fetch<0, COUNT>(step, p + SLOTS);
+            fetch<COUNT>(step, p + SLOTS);
         }
     }
     /* The best scores of all warps. */
@@ -215,24 +271,21 @@ struct same_warp {
         for (int v = 0; v < SAME_WARPS; v++)
             top[0] = fmaxf(top[0], sh->top[v][lane / 4]), top[1] = fmaxf(top[1], sh->top[v][lane / 4 + 8]);
     }
-    /* Scores to weights, for all warps, of which no one still reads the buffer's; scales the sums so far. top: the best
-     * scores of the step. */
-    __device__ void weigh(float (&s)[KEYS / 2], const float (&top)[2], int buffer)
+    /* Scores to weights, for all warps; scales the sums so far. top: the best scores of the step. */
+    __device__ void weigh(float (&s)[KEYS / 2], const float (&top)[2])
     {
         float keep[2], base[2], part[SAME_WARPS][2], scale = a.heads.scale * ATTENTION_LOG2_E;
         rows.raise(top, scale, keep, base);
         rows.template weigh_keys<KEYS>(s, scale, base, part[0]);
-        sh->sum[buffer][warp][lane] = make_float2(part[0][0], part[0][1]);
+        sh->sum[warp][lane] = make_float2(part[0][0], part[0][1]);
 #pragma unroll
         for (int p = 0; p < OWN; p++)
-            sh->weight[buffer][warp * OWN + p][lane] =
-                make_uint4(tensor_pack<T>(s[p * 8], s[p * 8 + 1]), tensor_pack<T>(s[p * 8 + 2], s[p * 8 + 3]),
-                           tensor_pack<T>(s[p * 8 + 4], s[p * 8 + 5]), tensor_pack<T>(s[p * 8 + 6], s[p * 8 + 7]));
+            sh->weight[warp * OWN + p][lane] = operand_of<T>(s + p * 8);
         __syncthreads();
 #pragma unroll
         for (int v = 0; v < SAME_WARPS; v++)
-            part[v][0] = sh->sum[buffer][v][lane].x, part[v][1] = sh->sum[buffer][v][lane].y;
-        rows.add(part, keep);
+            part[v][0] = sh->sum[v][lane].x, part[v][1] = sh->sum[v][lane].y;
+        rows.add(make_float2(rows.sum_of_step(part, 0), rows.sum_of_step(part, 1)), make_float2(keep[0], keep[1]));
 #pragma unroll
         for (int j = 0; j < TILES; j++)
 #pragma unroll
@@ -243,13 +296,13 @@ struct same_warp {
     /* ---- values ---- */
 
     /* Adds the values of the oldest piece; place: of its first block in the step. */
-    __device__ void add_values(int block0, int place, int buffer)
+    __device__ void add_values(int block0, int place)
     {
         const uint4 *from = at_slot(0);
 #pragma unroll
         for (int pair = 0; pair < SAME_VALUES / 32; pair++) {
             int block = block0 + place + pair * 2;
-            if (!is_seen(block) && !is_seen(block + 1))
+            if (!this->is_seen(block) && !this->is_seen(block + 1))
                 continue;
             uint32_t r[TILES][4];
 #pragma unroll
@@ -257,26 +310,24 @@ struct same_warp {
                 tensor_load_transposed(r[j], from + layout::values::at(pair * 32 + lane, j));
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                if (!is_seen(block + h))
+                if (!this->is_seen(block + h))
                     continue;
-                uint4 w = sh->weight[buffer][place + pair * 2 + h][lane];
+                uint4 w = sh->weight[place + pair * 2 + h][lane];
 #pragma unroll
                 for (int j = 0; j < TILES; j++)
                     tensor_mma<T>(out[j], w.x, w.y, w.z, w.w, r[j][2 * h], r[j][2 * h + 1]);
             }
         }
     }
-    /* FIRST, COUNT: of the pieces that are copied. */
-    template <int FIRST, int COUNT>
-    __device__ void add_step(int step, int buffer)
+    __device__ void add_step(int step)
     {
 #pragma unroll
         for (int p = 0; p < OWN; p++) {
             async_wait<SLOTS - 1>();
             __syncwarp();
-            add_values((last_step - step) * layout::PAGES, p * (SAME_VALUES / KV_BLOCK_TOKENS), buffer);
+            add_values(this->first_block(step), p * (SAME_VALUES / KV_BLOCK_TOKENS));
             __syncwarp();
-            fetch<FIRST, COUNT>(step, OWN - FIRST + p + SLOTS);
+            fetch<2 * OWN>(step, OWN + p + SLOTS);
         }
     }
     __device__ void store()
@@ -300,14 +351,6 @@ struct same_warp {
 
     /* ---- an item ---- */
 
-    __device__ void open(int slice)
-    {
-        warp = (int)threadIdx.x / 32;
-        lane = (int)threadIdx.x % 32;
-        tile0 = (slice * SAME_WARPS + warp) * TILES;
-        last_step = m.seen.last < 0 ? 0 : m.seen.last / layout::STEP;
-        end = n_steps = m.seen.last < 0 ? 0 : last_step - m.seen.first / layout::STEP + 1;
-    }
     __device__ void begin_rows()
     {
         for (int i = 0; i < 2; i++) {
@@ -332,86 +375,37 @@ struct same_warp {
     __device__ void attend_whole()
     {
         float s[KEYS / 2], top[2];
-        fetch_first<0, 2 * OWN>(0);
+        fetch_first<2 * OWN>(0);
         load_query();
         begin_rows();
         for (int step = 0; step < n_steps; step++) {
             score_step<2 * OWN>(s, step);
             rows.highest(s, top);
             join_tops(top);
-            weigh(s, top, 0);
-            add_step<0, 2 * OWN>(step, 0);
+            weigh(s, top);
+            add_step(step);
         }
         async_wait<0>();
         store();
-    }
-    /* Scores and best scores of steps, for attention_same_values: [steps][warps][KEYS / 8][lanes],
-     * [steps][rows][warps]. */
-    __device__ size_t place_of(int step) const
-    {
-        return (size_t)m.index * (size_t)((a.blocks_per_slot + layout::PAGES - 1) / layout::PAGES) + (size_t)step;
-    }
-    __device__ float4 *scores_of(int step) const
-    {
-        return (float4 *)a.partial + (place_of(step) * SAME_WARPS + warp) * (KEYS / 8 * 32) + lane;
-    }
-    __device__ float *tops_of(int step, int row) const
-    {
-        return (float *)a.partial_sums + (place_of(step) * DECODE_ROWS + row) * SAME_WARPS;
     }
     /* Stores the scores of steps [begin, end). */
     __device__ void attend_part(int begin)
     {
         float s[KEYS / 2], top[2];
-        fetch_first<0, OWN>(begin);
+        fetch_first<OWN>(begin);
         load_query();
         begin_rows();
         for (int step = begin; step < end; step++) {
             score_step<OWN>(s, step);
             rows.highest(s, top);
-            float4 *to = scores_of(step);
+            float4 *to = this->scores_of(step, warp) + lane;
 #pragma unroll
             for (int i = 0; i < KEYS / 8; i++)
                 to[i * 32] = make_float4(s[i * 4], s[i * 4 + 1], s[i * 4 + 2], s[i * 4 + 3]);
             if (lane % 4 == 0)
-                tops_of(step, lane / 4)[warp] = top[0], tops_of(step, lane / 4 + 8)[warp] = top[1];
+                this->tops_of(step, lane / 4)[warp] = top[0], this->tops_of(step, lane / 4 + 8)[warp] = top[1];
         }
         async_wait<0>();
-    }
-    __device__ void load_scores(float4 (&s)[KEYS / 8], float4 (&tops)[2], int step) const
-    {
-        if (step >= n_steps)
-            return;
-#pragma unroll
-        for (int i = 0; i < KEYS / 8; i++)
-            s[i] = __ldcg(scores_of(step) + i * 32);
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            tops[i] = __ldcg((const float4 *)tops_of(step, lane / 4 + i * 8));
-    }
-    /* The sums of this block's columns. */
-    __device__ void add_all_values()
-    {
-        float4 next[KEYS / 8], tops[2];
-        find_blocks(0);
-        fetch_first<OWN, OWN>(0);
-        wait_for_previous();
-        load_scores(next, tops, 0);
-        begin_rows();
-        for (int step = 0; step < n_steps; step++) {
-            float s[KEYS / 2], top[2];
-#pragma unroll
-            for (int i = 0; i < KEYS / 8; i++)
-                s[i * 4] = next[i].x, s[i * 4 + 1] = next[i].y, s[i * 4 + 2] = next[i].z, s[i * 4 + 3] = next[i].w;
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                top[i] = fmaxf(fmaxf(tops[i].x, tops[i].y), fmaxf(tops[i].z, tops[i].w));
-            load_scores(next, tops, step + 1);
-            weigh(s, top, step % 2);
-            add_step<OWN, OWN>(step, step % 2);
-        }
-        async_wait<0>();
-        store();
     }
 };
 
@@ -419,7 +413,7 @@ struct same_warp {
 template <typename T, int HD, int SLOTS>
 constexpr int same_blocks()
 {
-    const int fit = (227 << 10) / (int)(sizeof(same_shared<T, HD, SLOTS, 1>) + 1024);
+    const int fit = (227 << 10) / (int)(sizeof(same_shared<T, HD, SLOTS>) + 1024);
     return fit < 4 ? fit : 4;
 }
 
@@ -428,42 +422,20 @@ template <typename T, int HD, int SLOTS>
 __global__ void __launch_bounds__(SAME_WARPS * 32, same_blocks<T, HD, SLOTS>()) attention_same(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
-    same_warp<T, HD, SLOTS, 1> w = {(same_shared<T, HD, SLOTS, 1> *)shared, a,
-                                    find_item(a, (int)blockIdx.x, (int)blockIdx.y)};
-    w.open(0);
+    same_warp<T, HD, SLOTS> w(a, (same_shared<T, HD, SLOTS> *)shared);
     bool divided = gridDim.z > 1 && w.n_steps > SAME_WHOLE;
     int length = divided ? (w.n_steps + (int)gridDim.z - 1) / (int)gridDim.z : w.n_steps;
     int begin = (int)blockIdx.z * length;
     w.end = min(w.n_steps, begin + length);
     w.find_blocks(begin);
+    let_next_begin();
     wait_for_previous();
-    let_next_begin(); /* not before: attention_same_values reads values early */
     if (w.m.n_rows <= 0)
         return;
     if (divided && begin < w.end)
         w.attend_part(begin);
     else if (!divided && blockIdx.z == 0)
         w.attend_whole();
-}
-
-/* Eight columns for each warp. */
-#define SAME_SLICES(HD)      (((HD) / 8 + SAME_WARPS - 1) / SAME_WARPS)
-#define SAME_SLOTS_OF_VALUES 16
-
-/* After attention_same for items that are divided. grid: tokens, items of a token, SAME_SLICES */
-template <typename T, int HD>
-__global__ void __launch_bounds__(SAME_WARPS * 32, 1) attention_same_values(attention_args<T> a)
-{
-    extern __shared__ uint4 shared[];
-    using warp = same_warp<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)>;
-    warp w = {(same_shared<T, HD, SAME_SLOTS_OF_VALUES, SAME_SLICES(HD)> *)shared, a,
-              find_item(a, (int)blockIdx.x, (int)blockIdx.y)};
-    w.open((int)blockIdx.z);
-    let_next_begin();
-    if (w.m.n_rows > 0 && w.n_steps > SAME_WHOLE)
-        w.add_all_values();
-    else
-        wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
 }
 
 #endif

@@ -10,13 +10,16 @@
 #include <type_traits>
 
 /* Clocks that a multiprocessor of an H200 takes for a chunk: for a row from L2, if few multiprocessors read it and if
- * all do; for a row from memory that no other tile needs; the least of any chunk without and with warpgroups, and what
- * warpgroups add to that for each 64 x 1 results. The last: what a tile takes besides its chunks. */
+ * all do; for a row from memory that no other tile needs. For a chunk without warpgroups, at least; its share of a
+ * stage's; and what 16 x 1 results add to that. For a chunk with warpgroups, at least, and what 64 x 1 results add. The
+ * last: what a tile takes besides its chunks. */
 #define CLOCKS_OF_ROW      2.0
 #define CLOCKS_OF_FULL_ROW 3.4
 #define CLOCKS_OF_MEMORY   7.1
-#define CLOCKS_OF_FEW      235
-#define CLOCKS_OF_MANY     300
+#define CLOCKS_OF_FEW      235.0
+#define CLOCKS_OF_STAGE    600.0
+#define CLOCKS_OF_NARROW   0.6
+#define CLOCKS_OF_MANY     270
 #define CLOCKS_OF_RESULT   1.6
 #define CLOCKS_OF_TILE     600
 
@@ -27,6 +30,7 @@ static void each_form(F f)
     f(ordered_few_form<2, 16, 4>()), f(ordered_few_form<3, 16, 4>()), f(ordered_few_form<7, 16, 2>());
     f(ordered_few_form<2, 32, 4>()), f(ordered_few_form<3, 32, 4>()), f(ordered_few_form<7, 32, 2>());
     f(ordered_few_form<2, 64, 2>()), f(ordered_few_form<3, 64, 2>());
+    f(ordered_many_form<1, 32, 4>()), f(ordered_many_form<1, 64, 2>());
     f(ordered_many_form<1, 128, 2>()), f(ordered_many_form<2, 64, 2>()), f(ordered_many_form<2, 128, 2>());
     f(ordered_many_form<2, 256, 1>()), f(ordered_many_form<2, 64, 1>()), f(ordered_few_form<3, 16, 1>());
 }
@@ -43,16 +47,25 @@ static int ceiling(int n, int of)
     return (n + of - 1) / of;
 }
 
+/* The clocks of a chunk whose operands are there. */
+template <typename FORM>
+static double clocks_of_chunk(void)
+{
+    if (FORM::MANY)
+        return CLOCKS_OF_MANY + CLOCKS_OF_RESULT * (FORM::TOKENS / 64) * FORM::WIDTH;
+    return std::max(CLOCKS_OF_FEW,
+                    CLOCKS_OF_STAGE / FORM::CHUNKS + CLOCKS_OF_NARROW * FORM::TOKENS * (FORM::WIDTH / 16));
+}
+
 /* About how many clocks a form takes. */
 template <typename FORM>
 static double clocks_of(int n_blocks, int n_tokens, int rows, int cols)
 {
     int of_tokens = ceiling(n_tokens, FORM::TOKENS), tiles = of_tokens * ceiling(rows, FORM::WIDTH);
-    double least = FORM::MANY ? CLOCKS_OF_MANY + CLOCKS_OF_RESULT * (FORM::TOKENS / 64) * FORM::WIDTH : CLOCKS_OF_FEW;
     double busy = std::min(1.0, (double)tiles / n_blocks), row = std::max(CLOCKS_OF_ROW, CLOCKS_OF_FULL_ROW * busy);
     double boxes = row * (rows_of_chunk<FORM>(n_tokens) + FORM::WIDTH);
     double memory = CLOCKS_OF_MEMORY * busy * FORM::WIDTH / of_tokens;
-    double chunk = std::max(least, std::max(boxes, memory));
+    double chunk = std::max(clocks_of_chunk<FORM>(), std::max(boxes, memory));
     return ceiling(tiles, n_blocks) * (chunk * ceiling(cols, ORDERED_COLS) + CLOCKS_OF_TILE);
 }
 
