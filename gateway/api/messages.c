@@ -141,7 +141,7 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
 /* ---------------------------------------------------------------- events */
 
 /* The event contains its name, too. */
-static void send(struct exchange *x, const char *type, json_t *event)
+static void send_event(struct exchange *x, const char *type, json_t *event)
 {
     json_t *all = json_pack("{s:s}", "type", type);
     (void)json_object_update(all, event);
@@ -152,7 +152,7 @@ static void send(struct exchange *x, const char *type, json_t *event)
 static void close_block(struct exchange *x, struct message *m)
 {
     if (m->open != NULL)
-        send(x, "content_block_stop", json_pack("{s:i}", "index", m->n_blocks - 1));
+        send_event(x, "content_block_stop", json_pack("{s:i}", "index", m->n_blocks - 1));
     m->open = NULL;
 }
 
@@ -161,7 +161,7 @@ static void open_block(struct exchange *x, struct message *m, const char *type, 
 {
     close_block(x, m);
     m->open = type;
-    send(x, "content_block_start", json_pack("{s:i, s:o}", "index", m->n_blocks++, "content_block", block));
+    send_event(x, "content_block_start", json_pack("{s:i, s:o}", "index", m->n_blocks++, "content_block", block));
 }
 
 static bool is_open(const struct message *m, const char *type)
@@ -173,8 +173,8 @@ static bool is_open(const struct message *m, const char *type)
 static void send_more(struct exchange *x, const struct message *m, const char *delta, const char *key, json_t *text)
 {
     if (json_string_length(text) > 0)
-        send(x, "content_block_delta",
-             json_pack("{s:i, s:{s:s, s:O}}", "index", m->n_blocks - 1, "delta", "type", delta, key, text));
+        send_event(x, "content_block_delta",
+                   json_pack("{s:i, s:{s:s, s:O}}", "index", m->n_blocks - 1, "delta", "type", delta, key, text));
 }
 
 static void send_text(struct exchange *x, struct message *m, json_t *text)
@@ -222,10 +222,10 @@ static void send_choice(struct exchange *x, struct message *m, const json_t *cho
 static void begin_message(struct exchange *x, struct message *m, const json_t *choice)
 {
     json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
-    send(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
+    send_event(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
     if (json_object_get(choice, "delta") == NULL)
         open_block(x, m, "text", json_pack("{s:s, s:s}", "type", "text", "text", ""));
-    send(x, "ping", NULL);
+    send_event(x, "ping", NULL);
 }
 
 static void stream_reply(struct exchange *x, void *context, json_t *reply, bool last)
@@ -243,8 +243,8 @@ static void stream_reply(struct exchange *x, void *context, json_t *reply, bool 
     if (!last)
         return;
     close_block(x, m);
-    send(x, "message_delta", json_pack("{s:o, s:o}", "delta", stop_of(choice), "usage", usage_of(reply)));
-    send(x, "message_stop", NULL);
+    send_event(x, "message_delta", json_pack("{s:o, s:o}", "delta", stop_of(choice), "usage", usage_of(reply)));
+    send_event(x, "message_stop", NULL);
     exchange_end_events(x, "");
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* event is stolen. */
-static void send(struct exchange *x, struct response *r, const char *type, json_t *event)
+static void send_event(struct exchange *x, struct response *r, const char *type, json_t *event)
 {
     json_t *all = json_pack("{s:s, s:i}", "type", type, "sequence_number", r->sequence++);
     (void)json_object_update(all, event);
@@ -30,19 +30,21 @@ static void send_part(struct exchange *x, struct response *r, const char *type, 
     (void)json_object_set_new(event, name, value);
     if (logprobs != NULL)
         (void)json_object_set_new(event, "logprobs", logprobs);
-    send(x, r, type, event);
+    send_event(x, r, type, event);
 }
 
 static void send_item(struct exchange *x, struct response *r, const char *type, json_t *item)
 {
-    send(x, r, type, json_pack("{s:I, s:o}", "output_index", (json_int_t)json_array_size(r->output), "item", item));
+    send_event(x, r, type,
+               json_pack("{s:I, s:o}", "output_index", (json_int_t)json_array_size(r->output), "item", item));
 }
 
 static void begin_response(struct exchange *x, struct response *r)
 {
     r->has_begun = true;
-    send(x, r, "response.created", json_pack("{s:o}", "response", response_object(x, r, "in_progress", NULL)));
-    send(x, r, "response.in_progress", json_pack("{s:o}", "response", response_object(x, r, "in_progress", NULL)));
+    send_event(x, r, "response.created", json_pack("{s:o}", "response", response_object(x, r, "in_progress", NULL)));
+    send_event(x, r, "response.in_progress",
+               json_pack("{s:o}", "response", response_object(x, r, "in_progress", NULL)));
 }
 
 /* ---------------------------------------------------------------- items, one after the other */
@@ -73,9 +75,9 @@ static void close_item(struct exchange *x, struct response *r, const char *statu
         send_part(x, r, "response.reasoning_text.done", true, "text", text, NULL);
     } else {
         json_t *name = json_object_get(json_object_get(r->call, "function"), "name");
-        send(x, r, "response.function_call_arguments.done",
-             json_pack("{s:s, s:I, s:O?, s:o}", "item_id", r->item, "output_index",
-                       (json_int_t)json_array_size(r->output), "name", name, "arguments", text));
+        send_event(x, r, "response.function_call_arguments.done",
+                   json_pack("{s:s, s:I, s:O?, s:o}", "item_id", r->item, "output_index",
+                             (json_int_t)json_array_size(r->output), "name", name, "arguments", text));
     }
     json_t *item = item_of(r, status, true);
     send_item(x, r, "response.output_item.done", json_incref(item));
@@ -156,8 +158,8 @@ static void finish_response(struct exchange *x, struct response *r, const json_t
         open_item(x, r, RESPONSE_MESSAGE);
     close_item(x, r, status);
     json_t *object = response_ended(x, r, reply, json_incref(r->output));
-    send(x, r, strcmp(status, "completed") == 0 ? "response.completed" : "response.incomplete",
-         json_pack("{s:o}", "response", object));
+    send_event(x, r, strcmp(status, "completed") == 0 ? "response.completed" : "response.incomplete",
+               json_pack("{s:o}", "response", object));
     exchange_end_events(x, "");
 }
 
@@ -177,7 +179,7 @@ static void fail_response(struct exchange *x, struct response *r, const json_t *
                                         : f.status < 500 ? "invalid_prompt"
                                                          : "server_error",
                                         "message", f.message));
-    send(x, r, "response.failed", json_pack("{s:o}", "response", object));
+    send_event(x, r, "response.failed", json_pack("{s:o}", "response", object));
     exchange_end_events(x, "");
 }
 

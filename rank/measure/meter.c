@@ -207,7 +207,7 @@ static void complete(struct meter *m, bool wait)
         deliver(m);
 }
 
-static void send(struct meter *m)
+static void send_stats(struct meter *m)
 {
     int bytes = (int)sizeof m->sent;
     m->stats.joules = energy_joules(&m->energy);
@@ -230,7 +230,7 @@ static void share(struct observer *o, bool last)
     complete(m, last || m->pending);
     if (!last && !m->pending)
         return;
-    send(m);
+    send_stats(m);
     complete(m, last);
 }
 

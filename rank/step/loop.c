@@ -43,7 +43,7 @@ static void wait_for(MPI_Request *request, const struct waiting *waiting)
 }
 
 /* The packed plan, on all ranks; returns its bytes. */
-static size_t send(struct plan *p, const struct world *w, const struct waiting *waiting)
+static size_t send_plan(struct plan *p, const struct world *w, const struct waiting *waiting)
 {
     size_t eager = p->message_capacity < EAGER_BYTES ? p->message_capacity : EAGER_BYTES;
     MPI_Request request;
@@ -69,7 +69,7 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
     const struct waiting nothing = {0};
     if (w->n_ranks == 1)
         return;
-    size_t bytes = send(p, w, &nothing);
+    size_t bytes = send_plan(p, w, &nothing);
     if (w->rank != 0)
         receive(p, bytes, vocab);
 }
@@ -93,7 +93,7 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
     const struct waiting waiting = {w->rank != 0 ? notice : NULL, m};
     if (w->n_ranks == 1)
         return;
-    size_t bytes = send(p, w, &waiting);
+    size_t bytes = send_plan(p, w, &waiting);
     if (w->rank != 0)
         receive_models(p, bytes, m);
 }
