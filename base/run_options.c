@@ -79,15 +79,13 @@ const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
 static const struct opt load_rows[] = {
     CHOICE("load-way", load_way, "auto|together|alone",
            "together: the ranks of a node read each byte of the checkpoint once, in large requests; alone: each rank "
-           "reads its own slices (default auto: alone if several GPUs share a model, or it is quantised, and its files "
-           "are "
-           "in memory)"),
+           "reads its own slices (default auto: alone on GPUs, if the files are in memory and there are no replicas)"),
     INTEGER("load-threads", load_threads, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: 1 on CPUs, otherwise all but one of --threads, at "
             "most 15)"),
     INTEGER("load-slots", load_slots, 4, 64, 0,
             "blocks in a rank's window; some are read while others are copied (default 4 of 8 MiB on CPUs, otherwise 8 "
-            "of 4 MiB; for ranks that read alone 2 per thread, or 3 for the only rank of a node)"),
+            "of 4 MiB; for ranks that read alone 2 per thread, or 4 for the only rank of a node)"),
     {"load-piece-bytes", "BYTES", OPT_BYTES, AT(load_piece_bytes), 4096, 1 << 30, 0, NULL,
      "with --load-threads 2 or more, or --load-way alone: bytes that a thread reads at a time (default 512K; a single "
      "thread reads whole blocks; for ranks that read alone, with any number of threads, 1M, at most 256M in all slots)",

@@ -130,6 +130,8 @@ static size_t longest_row(const struct read_plan_builder *b, const struct weight
     if (s->cells.plane == PLANE_DENSE)
         return width;
     size_t unpacked = cells_scratch(&b->map->slot[s->slot], &all) / (size_t)s->rows;
+    if (s->cells.plane != PLANE_CODES) /* few blocks need it, and all slots have room for the longest */
+        unpacked *= 4;
     return unpacked > width ? unpacked : width;
 }
 

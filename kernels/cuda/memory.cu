@@ -1,6 +1,7 @@
 /* kernels/cuda/memory.cu - a queue on a device: opening it, its memory, copies to and from it. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pool.cuh"
+#include "kernels/uploads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,22 @@ void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, 
     else
         CUDA_TRY(
             q, cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyHostToDevice, cuda_stream(q)));
+}
+
+/* Older toolkits lack the function, or give it other parameters. */
+void cuda_upload_all(struct queue *q, const struct uploads *u)
+{
+#if CUDART_VERSION >= 13000
+    if (u->n > 1) {
+        struct cudaMemcpyAttributes in_order = {};
+        size_t first = 0;
+        in_order.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+        CUDA_TRY(q, cudaMemcpyBatchAsync(u->dst, u->src, u->bytes, u->n, &in_order, &first, 1, cuda_stream(q)));
+        return;
+    }
+#endif
+    for (int i = 0; i < u->n; i++)
+        cuda_upload(q, u->dst[i], u->bytes[i], u->src[i], u->bytes[i], u->bytes[i], 1);
 }
 
 void cuda_upload_aside(struct queue *q, void *dst, const void *src, size_t bytes)

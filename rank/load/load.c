@@ -75,7 +75,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
 #define ALONE_SLOTS        2 /* of a thread */
-#define LONE_SLOTS         3 /* of a thread of a node's only rank: with two, a slot comes back late */
+#define LONE_SLOTS         4 /* of a thread of a node's only rank: with two, a slot comes back late */
 #define ALONE_BYTES        ((int64_t)256 << 20) /* most bytes of all slots; unpacked data take as much again */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
@@ -203,8 +203,8 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
 }
 
 /* If a device copies from the page cache, most time is spent by ranks that wait for each other and devices that fetch
- * data which another rank has read, or by the one thread that unpacks quantised weights; otherwise by reading.
- * Collective over the node. */
+ * data which another rank has read, or by the one thread that unpacks quantised weights; otherwise by reading. Blocks
+ * that a rank reads alone are copied in batches, too. Collective over the node. */
 static enum load_way choose_way(const struct loader *l, const struct world *w, struct err *e)
 {
     char why[300];
@@ -223,8 +223,7 @@ static enum load_way choose_way(const struct loader *l, const struct world *w, s
                                                         replica */
     if (!fits)
         return LOAD_ALONE;
-    bool quantised = l->network->config.quantization.format != FORMAT_NONE;
-    if (l->ops->async == NULL || (w->n_ranks == 1 && !quantised) || replicas)
+    if (l->ops->async == NULL || replicas)
         return LOAD_TOGETHER;
     int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));

@@ -11,7 +11,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define BATCH_BYTES ((size_t)4 << 20)
+#define BATCH_BYTES ((size_t)4 << 20) /* at least */
+#define BATCH_PART  8                 /* of all slots: two batches under way leave most to the threads */
 
 static unsigned char *slot_memory(const struct alone *a, int slot)
 {
@@ -133,7 +134,7 @@ static size_t copy_full(struct alone *a, struct slot_batch *g)
 {
     struct loader *l = a->l;
     size_t bytes = 0;
-    for (int i = 0; i < a->n_slots && bytes < BATCH_BYTES; i++) {
+    for (int i = 0; i < a->n_slots && bytes < a->batch_bytes; i++) {
         int slot = a->at, full = atomic_load_explicit(&a->full[slot], memory_order_acquire);
         a->at = (a->at + 1) % a->n_slots;
         if (full == 0 || a->taken[slot])
@@ -143,6 +144,7 @@ static size_t copy_full(struct alone *a, struct slot_batch *g)
         bytes += l->plan->block[full - 1].bytes;
         copy_block(a, slot, full - 1);
     }
+    loader_flush(l);
     return bytes;
 }
 
@@ -156,7 +158,7 @@ static void copy_all(struct alone *a)
     for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop) && !loader_failed(l); mark ^= 1) {
         struct slot_batch *g = &a->batch[mark];
         give_back(a, g, mark);
-        loader_spent(l, bytes >= BATCH_BYTES ? LOAD_DEVICE : LOAD_READING); /* the device finishes less too soon */
+        loader_spent(l, bytes >= a->batch_bytes ? LOAD_DEVICE : LOAD_READING); /* the device finishes less too soon */
         bytes = copy_full(a, g);
         if (bytes == 0) {
             loader_pause(l, &since);
@@ -187,13 +189,19 @@ int alone_open(struct alone *a, struct loader *l, const struct world *w, struct 
     const struct load_setup *s = l->setup;
     *a = (struct alone){.l = l, .unpacked_at = whole_pages(l->plan->max_block_bytes), .n_slots = s->n_slots};
     a->slot_bytes = a->unpacked_at + whole_pages(unpacked_bytes(a));
+    a->batch_bytes = (size_t)a->n_slots * l->plan->max_block_bytes / BATCH_PART;
+    a->batch_bytes = a->batch_bytes > BATCH_BYTES ? a->batch_bytes : BATCH_BYTES;
     a->n_threads = s->n_threads < s->n_slots ? s->n_threads : s->n_slots;
     a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* ranks start at different
                                                                                       positions */
     (void)pthread_mutex_init(&a->lock, NULL);
     a->window = lent != NULL ? lent : &a->own;
     a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "weights unpacked while they are loaded");
-    return a->unpacked != NULL ? window_open(a->window, (size_t)a->n_slots * a->slot_bytes, l, e) : -1;
+    if (a->unpacked == NULL || window_open(a->window, (size_t)a->n_slots * a->slot_bytes, l, e) != 0)
+        return -1;
+    if (a->window->pinned && l->n_steps == NULL) /* beside steps copies stay as short as they are */
+        l->gathered = &a->uploads;
+    return 0;
 }
 
 void alone_run(struct alone *a, struct err *e)

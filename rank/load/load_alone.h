@@ -8,10 +8,12 @@
 #include <pthread.h>
 
 #define ALONE_MAX_SLOTS READER_MAX_SLOTS
+_Static_assert(ALONE_MAX_SLOTS <= UPLOADS_MOST, "a piece of each");
 
 struct alone {
     struct loader *l;               /* borrowed */
     int first;                      /* first block to read; the order wraps around */
+    size_t batch_bytes;             /* of slots that the device is given at once */
     struct window own, *window;     /* window of the slots; own: used if none was lent */
     size_t slot_bytes, unpacked_at; /* of a slot: its size, and the offset for unpacked data, after the data read */
     struct unpacked_block {
@@ -25,9 +27,10 @@ struct alone {
     int at;                            /* the slot to check next */
     struct slot_batch {
         int n, slot[ALONE_MAX_SLOTS];
-    } batch[2];           /* copies in progress, up to one mark each */
-    _Atomic bool stop;    /* a thread has failed, or another rank */
-    pthread_mutex_t lock; /* of err */
+    } batch[2];             /* copies in progress, up to one mark each */
+    struct uploads uploads; /* of the batch that is being made; a slot has one at most */
+    _Atomic bool stop;      /* a thread has failed, or another rank */
+    pthread_mutex_t lock;   /* of err */
     struct err err;
     struct alone_thread {
         struct alone *a;

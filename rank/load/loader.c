@@ -76,10 +76,31 @@ void loader_refuse(struct loader *l, int tensor, const struct err *why)
         checkpoint_tensor_name(l->c, tensor), why->text);
 }
 
+static void upload(struct loader *l, char *dst, size_t pitch, const void *src, size_t src_pitch, size_t width,
+                   size_t rows)
+{
+    struct uploads *u = l->gathered;
+    if (u == NULL || width * rows == 0 || (rows > 1 && (pitch != width || src_pitch != width))) {
+        l->ops->upload(l->q, dst, pitch, src, src_pitch, width, rows);
+        return;
+    }
+    u->dst[u->n] = dst;
+    u->src[u->n] = src;
+    u->bytes[u->n++] = width * rows;
+}
+
 void loader_upload(struct loader *l, const struct weight_slice *s, const struct cells_piece *piece)
 {
-    l->ops->upload(l->q, (char *)l->network->weight[s->slot].data + piece->at, piece->pitch, piece->bytes,
-                   piece->src_pitch, piece->width, piece->rows);
+    upload(l, (char *)l->network->weight[s->slot].data + piece->at, piece->pitch, piece->bytes, piece->src_pitch,
+           piece->width, piece->rows);
+}
+
+void loader_flush(struct loader *l)
+{
+    if (l->gathered == NULL)
+        return;
+    upload_all(l->ops, l->q, l->gathered);
+    l->gathered->n = 0;
 }
 
 /* The number of threads that unpack a block; if a device copies, other threads read meanwhile. */
@@ -126,7 +147,7 @@ void loader_place(void *context, const struct weight_slice *s, int64_t row, cons
     if (s->transpose)
         l->ops->upload_transposed(l->q, dst, ld, src, (size_t)src_ld, (size_t)rows, (size_t)cols, w->type);
     else
-        l->ops->upload(l->q, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
+        upload(l, dst, ld * size, src, (size_t)src_ld * size, (size_t)cols * size, (size_t)rows);
 }
 
 void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes)

@@ -3,6 +3,7 @@
 #ifndef LOAD_LOADER_H
 #define LOAD_LOADER_H
 
+#include "kernels/uploads.h"
 #include "partition/cells.h"
 #include "rank/load/load.h"
 
@@ -25,6 +26,7 @@ struct loader {
     int failed_rank;        /* the failed rank of the job; -1: none known */
     unsigned char *scratch; /* of loader_place */
     size_t scratch_bytes;
+    struct uploads *gathered;    /* contiguous copies that loader_flush enqueues; NULL: they are enqueued at once */
     struct err refused;          /* the first tensor with invalid data */
     const atomic_bool *cancel;   /* true: loading is abandoned; NULL: never. For loads beside steps, where `world` is
                                   NULL */
@@ -55,6 +57,9 @@ void loader_refuse(struct loader *l, int tensor, const struct err *why);
 
 /* Enqueue the copy of an unpacked part of a quantised slice. */
 void loader_upload(struct loader *l, const struct weight_slice *s, const struct cells_piece *piece);
+
+/* Enqueue the copies gathered since the last call, at most UPLOADS_MOST. */
+void loader_flush(struct loader *l);
 
 /* Touches memory from which a device will copy. Its driver would fault new pages in one by one while pinning them; all
  * threads together are faster, and the pages are then local to the cores that read into them. */

@@ -1,5 +1,6 @@
 /* tests/ops/test_memory.c - the device's memory as seen from the CPU, and weights of noise. */
 #include "kernels/pool.h"
+#include "kernels/uploads.h"
 
 #include "tests/ops/check.h"
 
@@ -89,6 +90,45 @@ static void test_copy(void **unused)
     real->upload(q, NULL, 4, NULL, 4, 4, 0);
     real->download(q, NULL, NULL, 0);
     real->free(q, dst);
+    assert_int_equal(q->err.code, ERR_NONE);
+}
+
+/* Pieces of any size and address, in an order of their own, with gaps that keep their bytes. */
+static void test_uploads(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    enum { MOST = UPLOADS_MOST, ROOM = 70001 };
+    unsigned char *src = zeroed(MOST, ROOM), *back = zeroed(MOST, ROOM);
+    unsigned char *dst = real->alloc(q, (size_t)MOST * ROOM);
+    bool pinned = real->async != NULL && real->async->host_register(q, src, (size_t)MOST * ROOM);
+    for (size_t i = 0; i < (size_t)MOST * ROOM; i++)
+        src[i] = (unsigned char)(1 + i % 251);
+    for (int n = 0; n <= MOST; n += n < 3 ? 1 : 61) {
+        struct uploads u = {.n = n};
+        real->clear(q, dst, (size_t)MOST * ROOM);
+        for (int i = 0; i < n; i++) {
+            u.src[i] = src + (size_t)i * ROOM + i;
+            u.dst[i] = dst + (size_t)(n - 1 - i) * ROOM;
+            u.bytes[i] = i % 3 == 0 ? (size_t)(1 + i) : ROOM - MOST - (size_t)i;
+        }
+        upload_all(real, q, &u);
+        down(back, dst, (size_t)MOST * ROOM);
+        for (int i = 0; i < n; i++) {
+            const unsigned char *piece = back + (size_t)(n - 1 - i) * ROOM;
+            assert_memory_equal(piece, u.src[i], u.bytes[i]);
+            for (size_t k = u.bytes[i]; k < ROOM; k++)
+                assert_int_equal(piece[k], 0);
+        }
+        for (size_t k = (size_t)n * ROOM; k < (size_t)MOST * ROOM; k++)
+            assert_int_equal(back[k], 0);
+    }
+    if (pinned)
+        real->async->host_unregister(q, src);
+    real->free(q, dst);
+    free(src);
+    free(back);
     assert_int_equal(q->err.code, ERR_NONE);
 }
 
@@ -463,9 +503,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc),       cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_transposed),  cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_codes_noise), cmocka_unit_test(test_read_stream),
-        cmocka_unit_test(test_clear),
+        cmocka_unit_test(test_uploads),     cmocka_unit_test(test_transposed),
+        cmocka_unit_test(test_noise),       cmocka_unit_test(test_codes_noise),
+        cmocka_unit_test(test_read_stream), cmocka_unit_test(test_clear),
 #ifdef LOCKSTEP_CUDA
         cmocka_unit_test(test_graph),       cmocka_unit_test(test_recorded_copies),
         cmocka_unit_test(test_stamps),      cmocka_unit_test(test_other_thread),
