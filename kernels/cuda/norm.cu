@@ -1,16 +1,19 @@
 /* kernels/cuda/norm.cu - LayerNorm and RMSNorm, with the residual sum that precedes them, in one pass over memory. */
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/tensor.cuh"
 
-/* One block a row. */
+/* One block a row. The next kernel, a product, begins at once: its weights are under way while these wait and run. */
 template <typename T, int N, int K>
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(T *out, T *x, const T *add, norm_args a)
 {
+    let_next_begin();
     normed_row<T, N, K, false>(out + (size_t)blockIdx.x * a.dim, x, add, a);
 }
 
 template <typename T, int N>
 __global__ void __launch_bounds__(NORM_PLAIN_THREADS, 3) plain_norm_kernel(T *out, T *x, const T *add, norm_args a)
 {
+    let_next_begin();
     normed_row<T, N, NORM_PLAIN_KEPT, true>(out + (size_t)blockIdx.x * a.dim, x, add, a);
 }
 

@@ -67,6 +67,18 @@ static void test_sizes(void **unused)
     }
 }
 
+/* Sizes for which a device may divide the columns of 17 to 64 tokens among its multiprocessors. */
+static void test_medium(void **unused)
+{
+    static const int each[][3] = {
+        {17, 2056, 4096}, {20, 4232, 4096}, {33, 2048, 4160}, {34, 4232, 4096}, {64, 2048, 4096}};
+    (void)unused;
+    if (!backend_is_device() || backend_is_invariant() || backend_act() == DTYPE_F32)
+        return;
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
+        check_product(backend_act(), each[i][0], each[i][1], each[i][2], i % 2 == 0, i % 3 != 0, 1);
+}
+
 /* Small integers: every sum is exact in float, in any order. */
 static void test_exact(void **unused)
 {
@@ -229,8 +241,9 @@ static void test_nan_shows(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_exact),           cmocka_unit_test(test_every_weight),
-        cmocka_unit_test(test_invariance), cmocka_unit_test(test_wide_invariance), cmocka_unit_test(test_nan_shows),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_medium),     cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_every_weight), cmocka_unit_test(test_invariance), cmocka_unit_test(test_wide_invariance),
+        cmocka_unit_test(test_nan_shows),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -286,6 +286,11 @@ PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q)
     return experts_of(q)->encode;
 }
 
+bool is_alone(const struct queue *q)
+{
+    return experts_of(q)->alone;
+}
+
 extern "C" void cuda_mark_alone(struct queue *q)
 {
     experts_of(q)->alone = true;

@@ -43,13 +43,17 @@ __device__ static inline float gate_bias(const expert_product<T> &a, int e, int 
 /* Makes tensor maps for the kernels of many tokens; NULL: the device or this build does not support them. */
 PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q);
 
+/* Does no collective follow an operation? See kernels/alone.h. */
+bool is_alone(const struct queue *q);
+
 /* Called once at start where the device supports it: for experts_few.cu, experts_fours.cu, experts_coded.cu,
- * codes_many.cu, and ordered.cu. */
+ * codes_many.cu, ordered.cu, and joined.cu. */
 void prepare_few_experts(struct queue *q);
 void prepare_fours_experts(struct queue *q);
 void prepare_coded_experts(struct queue *q);
 void prepare_coded_products(struct queue *q);
 void prepare_ordered_products(struct queue *q);
+void prepare_joined_products(struct queue *q);
 
 /* A product by quantised experts that takes_many accepts: for few tokens of each expert, for many with weights in E2M1,
  * and for many. All return false for other numbers of tokens, and for unsupported groups. */

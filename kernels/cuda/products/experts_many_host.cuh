@@ -39,6 +39,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     prepare_coded_products(q);
     prepare_ordered_products(q);
     prepare_gated_products(q);
+    prepare_joined_products(q);
     return find_encoder(q);
 }
 

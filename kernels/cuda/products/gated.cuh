@@ -10,7 +10,7 @@
 #define PRODUCTS_GATED_CUH
 
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/warpgroup.cuh"
 
 #define GATED_COLS      64  /* of a stage: a row has 128 bytes */
@@ -46,47 +46,6 @@ struct gated_shared {
 /* Called once at start where the device supports the kernel. */
 void prepare_gated_products(struct queue *q);
 
-/* ---- clusters ---- */
-
-__device__ static inline void gated_meet_cluster(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
-__device__ static inline int gated_rank(void)
-{
-    uint32_t rank = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#endif
-    return (int)rank;
-}
-
-/* Arrives at the barrier that a block of the cluster has at the same place as this one. */
-__device__ static inline void gated_arrive_at(uint32_t barrier, int rank)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-                 "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-                 "r"(rank)
-                 : "memory");
-#endif
-}
-
-/* Copies a box to both blocks of a cluster. */
-__device__ static inline void gated_box_to_both(uint32_t into, const CUtensorMap *map, int x, int y, int z,
-                                                uint32_t barrier)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(into),
-                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"((uint16_t)3)
-                 : "memory");
-#endif
-}
-
 /* Stores four 8 x 8 matrices of a warp, columns as rows: a lane gives the address of one of these 32 rows. */
 __device__ static inline void gated_store_transposed(uint32_t to, const uint32_t (&m)[4])
 {
@@ -117,7 +76,7 @@ struct gated_work {
         : a(args), x_map(x), w_map(w), sh(shared), n_stages((args.cols + GATED_COLS - 1) / GATED_COLS),
           of_rows((args.rows + args.box - 1) / args.box),
           of_tokens((args.n_tokens + CLUSTER * TOKENS - 1) / (CLUSTER * TOKENS)), n_tiles(of_rows * of_tokens),
-          rank(CLUSTER > 1 ? gated_rank() : 0)
+          rank(CLUSTER > 1 ? cluster_rank() : 0)
     {
     }
     __device__ void open(void) const
@@ -132,7 +91,7 @@ struct gated_work {
             box_map_prefetch(w_map);
         }
         if constexpr (CLUSTER > 1)
-            gated_meet_cluster();
+            cluster_meet();
         else
             __syncthreads();
     }
@@ -168,7 +127,7 @@ struct gated_work {
         uint32_t full = shared_address(&sh->full[slot]);
         barrier_expect(full, (2 * a.box + TOKENS) * 128);
         if constexpr (CLUSTER > 1) {
-            gated_box_to_both(shared_address(sh->w[slot][rank]), w_map, stage * GATED_COLS, t.row0, rank, full);
+            box_copy_to_both(shared_address(sh->w[slot][rank]), w_map, stage * GATED_COLS, t.row0, rank, full);
         } else {
             for (int i = 0; i < 2; i++)
                 box_copy(shared_address(sh->w[slot][i]), w_map, stage * GATED_COLS, t.row0, i, full);
@@ -208,7 +167,7 @@ struct gated_work {
         uint32_t empty = shared_address(&sh->empty[slot_of(count)]);
         if constexpr (CLUSTER > 1) {
             if (threadIdx.x % 32 < CLUSTER)
-                gated_arrive_at(empty, (int)threadIdx.x % 32);
+                barrier_arrive_at(empty, (int)threadIdx.x % 32);
         } else {
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(empty);
@@ -328,7 +287,7 @@ __global__ void __launch_bounds__(GATED_THREADS, 1)
     }
     if constexpr (FORM::CLUSTER > 1) { /* the other block's arrivals reach this one's barriers */
         __syncwarp();
-        gated_meet_cluster();
+        cluster_meet();
     }
 }
 

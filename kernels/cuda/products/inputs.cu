@@ -311,6 +311,8 @@ static bool multiply(struct queue *q, product_out out, const coded_inputs &x, co
 {
     const coded codes = coded_rows(w, 0);
     const struct code_scales scales = {codes.n_groups > 1 ? x.blocks : (const float *)codes.scales, x.scales};
+    if (inputs_by_clusters(q, out.data, x, w, bias, accumulate))
+        return true;
     if (x.n_rows <= INPUTS_MANY && product_of_some_inputs(q, out.data, x, w, bias, accumulate))
         return true;
     if ((bias != NULL && bias->type != q->act) || (codes.n_groups > 1 && x.n_rows % 4 != 0))

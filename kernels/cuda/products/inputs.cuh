@@ -20,6 +20,11 @@ struct coded_inputs {
 bool product_of_some_inputs(struct queue *q, void *out, const coded_inputs &x, const struct weight *w,
                             const struct weight *bias, bool accumulate);
 
+/* The same by clusters of joined.cuh, where they are faster; and whether they are, if addresses are aligned. */
+bool inputs_by_clusters(struct queue *q, void *out, const coded_inputs &x, const struct weight *w,
+                        const struct weight *bias, bool accumulate);
+bool clusters_take_inputs(const struct queue *q, const struct weight *w, int n_tokens);
+
 /* Called once at start. */
 void product_of_inputs_open(cudaError_t *rc, size_t shared_bytes);
 

@@ -1,8 +1,8 @@
 /* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at memory
- * bandwidth and with the same bits whatever else is in the batch. More: cuBLASLt, whose algorithm for a shape is looked
- * up once and kept. Weights are read before the preceding kernel is done, so wait after writing them. A plain kernel
- * takes the rest: other types than the activations', rows of weights that are not multiples of 16 bytes. On invariant
- * devices (kernels/invariance.h) ordered.cuh takes any number of tokens. */
+ * bandwidth and with the same bits whatever else is in the batch. Somewhat more: joined.cuh on Hopper. Else cuBLASLt,
+ * whose algorithm for a shape is looked up once and kept. Weights are read before the preceding kernel is done, so wait
+ * after writing them. A plain kernel takes the rest: other types than the activations', rows of weights that are not
+ * multiples of 16 bytes. On invariant devices (kernels/invariance.h) ordered.cuh takes any number of tokens. */
 #include "kernels/adding.h"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
@@ -194,13 +194,13 @@ extern "C" void cuda_matmul_close(struct queue *q)
     cuda_state(q)->matmul = NULL;
 }
 
-/* cuBLASLt computes these, and its results depend on the number of tokens in any case. */
+/* cuBLASLt and joined.cuh compute these, and results depend on the number of tokens in any case. */
 bool cuda_adds_at_no_cost(const struct queue *q, const struct weight *w, int n_tokens)
 {
     if (cuda_is_invariant(q))
         return false;
     if (weight_is_quantised(w))
-        return w->inputs != NULL && n_tokens > INPUTS_MANY;
+        return w->inputs != NULL && (n_tokens > INPUTS_MANY || clusters_take_inputs(q, w, n_tokens));
     return w->type == q->act && n_tokens > STREAM_MAX_TOKENS;
 }
 
@@ -261,6 +261,6 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
     }
     if (few && streams)
         plain(q, product_out{out, w->rows}, x, w, bias, n_tokens, accumulate);
-    else
+    else if (!product_by_clusters(q, out, x, w, bias, n_tokens, accumulate))
         product_of_many(q, product_out{out, w->rows}, x, w, bias, n_tokens, accumulate);
 }
