@@ -25,6 +25,38 @@ __device__ static inline void warpgroup_product_of_codes(float (&c)[HALF], uint6
 #endif
 }
 
+#define PRODUCT_OF_CODE_REGISTERS(N, NAMES, A0, A1, A2, A3, B, KEEP)                          \
+    "{ .reg .pred keep; setp.ne.b32 keep, " #KEEP ", 0; wgmma.mma_async.sync.aligned.m64n" #N \
+    "k32.f32.e4m3.e4m3 {" NAMES "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", keep, 1, 1; }"
+
+/* The same with a: [64, 32] in registers, columns 4 p / 2 to 4 p / 2 + 3 of rows g and g + 8, then those 16 after them
+ * (see warpgroup.cuh); b: [N, 32] at any descriptor. */
+template <bool KEPT, int HALF>
+__device__ static inline void warpgroup_product_of_codes(float (&c)[HALF], const uint32_t (&a)[4], uint64_t b)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (HALF == 4 && KEPT)
+        asm volatile(PRODUCT_OF_CODE_REGISTERS(8, "%0, %1, %2, %3", 4, 5, 6, 7, 8, 1)
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (HALF == 4)
+        asm volatile(PRODUCT_OF_CODE_REGISTERS(8, "%0, %1, %2, %3", 4, 5, 6, 7, 8, 0)
+                     : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (HALF == 8 && KEPT)
+        asm volatile(PRODUCT_OF_CODE_REGISTERS(16, NAMES_8, 8, 9, 10, 11, 12, 1)
+                     : LIST_8(c, 0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else if constexpr (HALF == 8)
+        asm volatile(PRODUCT_OF_CODE_REGISTERS(16, NAMES_8, 8, 9, 10, 11, 12, 0)
+                     : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3]), "=f"(c[4]), "=f"(c[5]), "=f"(c[6]), "=f"(c[7])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    else
+        static_assert(HALF == 0, "an unsupported width");
+#endif
+}
+
+#undef PRODUCT_OF_CODE_REGISTERS
 #undef PRODUCT_OF_CODES
 
 #endif

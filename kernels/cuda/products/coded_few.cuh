@@ -13,7 +13,7 @@
 #define PRODUCTS_CODED_FEW_CUH
 
 #include "kernels/cuda/codes_wide.cuh"
-#include "kernels/cuda/products/experts.cuh"
+#include "kernels/cuda/products/expert_runs.cuh"
 
 #define FEW_WARPS   16
 #define FEW_THREADS (FEW_WARPS * 32)
@@ -27,17 +27,10 @@
 /* Units of 16 bytes of x, of 8 tokens and a step's columns. */
 #define FEW_UNITS (8 * FEW_COLS * 2 / 16)
 
-/* Tokens of one expert; units of work: tiles of FEW_ROWS rows, numbered through all runs. */
-struct few_run {
-    int expert, begin, n_tokens; /* in the pairs by expert */
-    int first, n;                /* the block's units in this run: tiles from `first` on */
-};
-
 struct alignas(16) few_shared {
-    int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
-    int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts */
-    few_run run[FEW_RUNS];                   /* the block's current runs */
-    int32_t pair[FEW_RUNS][FEW_TOKENS];      /* of their tokens */
+    expert_counts counts;
+    expert_run run[FEW_RUNS];           /* the block's current runs */
+    int32_t pair[FEW_RUNS][FEW_TOKENS]; /* of their tokens */
 };
 
 /* The group of column c is (first + c) >> this. */
@@ -88,45 +81,6 @@ struct few_work {
     {
     }
 
-    /* ---- runs ---- */
-
-    /* Called by all threads. */
-    __device__ void count_runs() const
-    {
-        for (int e = threadIdx.x; e <= a.n_held; e += FEW_THREADS)
-            sh->begin[e] = a.r.begin[e];
-        __syncthreads();
-        if (threadIdx.x < 32)
-            for (int e0 = 0, before = 0; e0 <= a.n_held; e0 += 32) {
-                int e = e0 + lane, runs = e < a.n_held ? (sh->begin[e + 1] - sh->begin[e] + NT - 1) / NT : 0;
-                int sum = runs;
-                for (int d = 1; d < 32; d *= 2) {
-                    int other = __shfl_up_sync(0xffffffffu, sum, d);
-                    sum += lane >= d ? other : 0;
-                }
-                if (e <= a.n_held)
-                    sh->before[e] = before + sum - runs;
-                before += __shfl_sync(0xffffffffu, sum, 31);
-            }
-        __syncthreads();
-    }
-    /* The run of unit i, up to unit `end`. */
-    __device__ few_run find_run(int i, int end) const
-    {
-        int at = i / n_tiles, low = 0, high = a.n_held; /* before[low] <= at < before[high] */
-        while (high - low > 1) {
-            int middle = (low + high) / 2;
-            if (sh->before[middle] <= at)
-                low = middle;
-            else
-                high = middle;
-        }
-        int all = sh->begin[low + 1] - sh->begin[low], runs = sh->before[low + 1] - sh->before[low];
-        int width = ((all + runs - 1) / runs + 7) / 8 * 8, from = sh->begin[low] + (at - sh->before[low]) * width;
-        return few_run{low, from, min(width, sh->begin[low + 1] - from), i % n_tiles,
-                       min(n_tiles - i % n_tiles, end - i)};
-    }
-
     /* ---- x ---- */
 
     /* The column of unit q of a lane's four in a step. */
@@ -152,7 +106,7 @@ struct few_work {
     }
     /* All threads call this. Places of tokens that the run's last eight lack are filled with zeros. apart: see
      * fours_few.cuh. */
-    __device__ void bring_x(const few_run &run, int slot, bool apart = false) const
+    __device__ void bring_x(const expert_run &run, int slot, bool apart = false) const
     {
         const int q = (int)threadIdx.x / 32 % 4, tiles = (run.n_tokens + 7) / 8;
         for (int j = 0; j < tiles; j++) {
@@ -317,7 +271,7 @@ struct few_work {
     /* ---- results ---- */
 
     /* Stores the results of 8 tokens for 8 rows from `row` on: low and high belong to this lane's tokens. */
-    __device__ void store(int j, int row, float low, float high, const few_run &run, int slot) const
+    __device__ void store(int j, int row, float low, float high, const expert_run &run, int slot) const
     {
         uint32_t pair = tensor_pack<T>(low, high);
         asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(pair));
@@ -333,7 +287,7 @@ struct few_work {
         return FIRST ? gate_bias(a, expert, row, h) : weight_at(a.bias, a.bias_type, expert * a.rows + row, 0.0f);
     }
     template <int TILES>
-    __device__ void store_tile(const sums<TILES> &sum, const few_run &run, int tile, int slot) const
+    __device__ void store_tile(const sums<TILES> &sum, const expert_run &run, int tile, int slot) const
     {
         const gate_formula formula = gate_formula_of(a.kind);
         const float bias[2] = {bias_of(run.expert, tile, 0), bias_of(run.expert, tile, 1)};
@@ -356,13 +310,13 @@ struct few_work {
 
     __device__ unit unit_at(int i) const
     {
-        const few_run *run = sh->run;
+        const expert_run *run = sh->run;
         int slot = i >= run[0].n;
         return unit{slot, run[slot].first + i - (slot ? run[0].n : 0), i < run[0].n + run[1].n};
     }
     /* The block's unit i. ahead: its first steps, in the end those of the next one. */
     template <int TILES>
-    __device__ void work_unit(piece (&ahead)[BUFFERS], int i, const unit &u, const few_run &run) const
+    __device__ void work_unit(piece (&ahead)[BUFFERS], int i, const unit &u, const expert_run &run) const
     {
         const int padded = (n_steps + BUFFERS - 1) / BUFFERS * BUFFERS;
         const uint4 *from = x + (size_t)u.slot * n_steps * X * FEW_UNITS + lane;
@@ -411,7 +365,7 @@ struct few_work {
     {
         int i = (int)threadIdx.x / 32;
         for (unit u = unit_at(i); u.any; i += FEW_WARPS, u = unit_at(i)) {
-            const few_run &mine = sh->run[u.slot];
+            const expert_run &mine = sh->run[u.slot];
             if (X > 2 && mine.n_tokens > 16)
                 work_unit<X>(ahead, i, u, mine);
             else if (X > 1 && mine.n_tokens > 8)
@@ -423,9 +377,9 @@ struct few_work {
     /* Called by all threads: loads the runs of unit i and of those after it; returns the number of units in them. */
     __device__ int show_runs(int i, int end, int n_slots) const
     {
-        few_run first = find_run(i, end), second = {};
+        expert_run first = find_run(&sh->counts, a.n_held, n_tiles, i, end), second = {};
         if (i + first.n < end && n_slots > 1)
-            second = find_run(i + first.n, end);
+            second = find_run(&sh->counts, a.n_held, n_tiles, i + first.n, end);
         if (threadIdx.x == 0)
             sh->run[0] = first, sh->run[1] = second;
         __syncthreads();
@@ -437,8 +391,8 @@ struct few_work {
     {
         if (FIRST) /* the preceding kernel may be the router */
             after_previous();
-        count_runs();
-        int units = sh->before[a.n_held] * n_tiles;
+        count_runs<NT, FEW_THREADS>(&sh->counts, a.r.begin, a.n_held);
+        int units = sh->counts.before[a.n_held] * n_tiles;
         int end = (int)((int64_t)units * ((int)blockIdx.x + 1) / (int)gridDim.x);
         bool waits = !FIRST;
         for (int i = (int)((int64_t)units * (int)blockIdx.x / (int)gridDim.x); i < end;) {

@@ -58,7 +58,8 @@ void prepare_joined_products(struct queue *q);
 /* A product by quantised experts that takes_many accepts: for few tokens of each expert, for many with weights in E2M1,
  * and for many. All return false for other numbers of tokens, and for unsupported groups. */
 template <typename T>
-bool few_experts(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first);
+bool few_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
+                 const struct weight *w, bool first);
 template <typename T>
 bool fours_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                    const struct weight *w, bool first);

@@ -91,7 +91,8 @@ static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encod
     if (encode == NULL || !takes_many(a, FIRST))
         return false;
     if (weight_is_quantised(w))
-        return (!cuda_is_invariant(q) && (fours_experts(q, encode, a, w, FIRST) || few_experts(q, a, w, FIRST))) ||
+        return (!cuda_is_invariant(q) &&
+                (fours_experts(q, encode, a, w, FIRST) || few_experts(q, encode, a, w, FIRST))) ||
                coded_experts(q, encode, a, w, FIRST);
     int mean = a.n_tokens * a.n_chosen / a.n_experts; /* tokens of an expert */
     if (mean <= NARROW_MEAN)

@@ -185,7 +185,7 @@ struct fours_few_work : few_work<T, CODES_E2M1, FIRST, 8> {
         return (const uint8_t *)sh + min(place, last);
     }
     /* turn: the unit's number among those of this warp; at: the next slot, spare: the one before it, which is free. */
-    __device__ void work_apart(stream &f, int &at, int &spare, int turn, const unit &u, const few_run &run) const
+    __device__ void work_apart(stream &f, int &at, int &spare, int turn, const unit &u, const expert_run &run) const
     {
         const uint4 *from = x + (size_t)u.slot * n_steps * X * FEW_UNITS + lane;
         int place[2], last[2];
@@ -209,7 +209,7 @@ struct fours_few_work : few_work<T, CODES_E2M1, FIRST, 8> {
         join_groups(sum[0]);
         this->template store_tile<1>(sum, run, u.tile, u.slot);
     }
-    __device__ void work_together(stream &f, int &at, int &spare, int turn, const unit &u, const few_run &run) const
+    __device__ void work_together(stream &f, int &at, int &spare, int turn, const unit &u, const expert_run &run) const
     {
         const uint4 *from = x + (size_t)u.slot * n_steps * X * FEW_UNITS + lane;
         int place[2], last[2];
@@ -242,7 +242,7 @@ struct fours_few_work : few_work<T, CODES_E2M1, FIRST, 8> {
     {
         int i = (int)threadIdx.x / 32, at = 0, spare = (FOURS_SLOTS - 1) * FOURS_SLOT, turn = 0;
         for (unit u = this->unit_at(i); u.any; i += FEW_WARPS, turn++, u = this->unit_at(i)) {
-            const few_run &mine = sh->run[u.slot];
+            const expert_run &mine = sh->run[u.slot];
             if (mine.n_tokens <= FOURS_APART)
                 work_apart(f, at, spare, turn, u, mine);
             else
@@ -254,8 +254,8 @@ struct fours_few_work : few_work<T, CODES_E2M1, FIRST, 8> {
     {
         if (FIRST)
             after_previous();
-        this->count_runs();
-        int units = sh->before[a.n_held] * n_tiles;
+        count_runs<8, FEW_THREADS>(&sh->counts, a.r.begin, a.n_held);
+        int units = sh->counts.before[a.n_held] * n_tiles;
         int end = (int)((int64_t)units * ((int)blockIdx.x + 1) / (int)gridDim.x);
         bool waits = !FIRST;
         for (int i = (int)((int64_t)units * (int)blockIdx.x / (int)gridDim.x); i < end;) {
