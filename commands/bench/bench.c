@@ -30,6 +30,7 @@
 struct measurements {
     struct workload work[N_WORKLOADS];
     int32_t repetitions, warmups, profile;
+    int64_t read_limit_bytes; /* negative: not given */
 };
 
 static int open_given(const struct bench_options *o, struct model_config *m, struct checkpoint *c, struct err *e)
@@ -162,6 +163,7 @@ static int make_measurements(struct measurements *wanted, const struct bench_opt
     wanted->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
     wanted->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
     wanted->profile = o->profile;
+    wanted->read_limit_bytes = o->read_limit_bytes;
     return 0;
 }
 
@@ -298,6 +300,18 @@ static int step_sequences(const struct measurements *wanted)
     return 1;
 }
 
+/* Returns the rate at which all ranks together read their memory. */
+static double measure_read_rate(struct world *w, const struct instance *i, struct queue *q, int64_t bytes,
+                                struct err *e)
+{
+    struct read_limit limit;
+    size_t least = STREAM_BYTES, most = i->ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES;
+    if (bytes >= 0)
+        least = most = (size_t)bytes / 64 * 64;
+    read_limit_measure(&limit, w, i->ops, q, least, most, STREAM_PASSES, e);
+    return limit.together;
+}
+
 static void report(const struct bench_options *o, const struct instance *i, const struct figures *f, struct err *e)
 {
     if (o->run.json)
@@ -317,7 +331,6 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     struct draft_model draft = {0};
     struct measurements wanted = {0};
     struct figures f = {0};
-    struct read_limit limit;
     struct instance_setup setup = {0};
     struct bench_rig rig = {
         .engine = &instance.engine, .instance = &instance, .draft_model = &draft, .traffic = &traffic};
@@ -341,9 +354,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     f.step_times = o->step_times;
     double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&wanted));
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
-    read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
-                       instance.ops->async != NULL ? DEVICE_STREAM_BYTES : STREAM_BYTES, STREAM_PASSES, e);
-    f.read_rate = limit.together;
+    f.read_rate = measure_read_rate(w, &instance, &instance.q, wanted.read_limit_bytes, e);
     if (w->rank == 0)
         progress_open(&rig.bar, (enum progress_mode)o->run.progress, "measuring", "runs",
                       count_runs(rig.engine, &wanted));

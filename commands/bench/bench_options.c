@@ -61,6 +61,10 @@ static const struct opt rows[] = {
          "its tokens are shown, with and without a switch going on"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
+    {"read-limit-bytes", "BYTES", OPT_BYTES, AT(read_limit_bytes), 1 << 20, 1e15, -1, NULL,
+     "memory of a rank that is read to measure the read limit: more than the caches hold; K, M, G, T are accepted "
+     "(default 512M; GPUs: 8G, or half of the free memory)",
+     NULL},
     FLAG("step-times", step_times,
          "also show the percentiles of the steps' times, of those that only decode and those that feed prompts"),
     FLAG("profile", profile,

@@ -14,6 +14,7 @@ struct bench_options {
     const char *beside;       /* folder of a model that runs meanwhile; NULL: none */
     int64_t n_prompt, n_gen, n_depth, batch;
     int64_t repetitions, warmup, num_prompts, max_batch, shared_prefix; /* -1: not given */
+    int64_t read_limit_bytes;                                           /* negative: not given */
     bool profile, step_times;
 };
 
