@@ -54,7 +54,7 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
-/* Has a sequence of the plan so many tokens that the persistent operation is slower? */
+/* Is a sequence of the plan so long that the persistent operation is slower? */
 static bool is_long(const struct engine *g, const struct plan *p)
 {
     bool longer = false;

@@ -111,24 +111,6 @@ static void replicas(void)
     case_end();
 }
 
-/* Makes the ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap`
- * seconds. */
-static const char *const *reads(const char *rank, size_t after, const char *nap)
-{
-    static char full[4200], of[40], limit[60], slow[40];
-    static const char *const env[] = {full, of, limit, slow, NULL};
-    char path[4096];
-    const char *build = getenv("LOCKSTEP_BUILD");
-    (void)snprintf(path, sizeof path, "%s/tests/fail_read.so", build != NULL ? build : "build/cpu");
-    char *real = realpath(path, NULL);
-    (void)snprintf(full, sizeof full, "LD_PRELOAD=%s", real != NULL ? real : "");
-    free(real);
-    (void)snprintf(of, sizeof of, "FAIL_READ_RANK=%s", rank);
-    (void)snprintf(limit, sizeof limit, "FAIL_READ_AFTER=%zu", after);
-    (void)snprintf(slow, sizeof slow, "FAIL_READ_NAP=%s", nap);
-    return env;
-}
-
 static bool await_state(const struct serving *s, int i, const char *state)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;)
@@ -152,7 +134,7 @@ static void at_once(void)
     struct serving s;
     struct talk t;
     case_begin("two sets load at the same time, and SIGTERM ends both");
-    if (start(&s, 2, "1", NULL, reads("none", 0, "2"))) {
+    if (start(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
         (void)process_signal_rank(&s.p, 0, SIGTERM);
         for (int k = 0; k < 2; k++) {
@@ -175,7 +157,7 @@ static void killed(void)
     struct serving s;
     struct talk t;
     case_begin("a rank of a set that is killed while it loads ends the job, by name");
-    if (start(&s, 2, "1", NULL, reads("none", 0, "2"))) {
+    if (start(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
         (void)process_signal_rank(&s.p, 1, SIGKILL);
         s.p.limit = seconds_now() - s.p.started + PATIENT;
@@ -195,7 +177,7 @@ static void set_cannot_read(void)
 {
     struct serving s;
     case_begin("a load that fails on one rank of a set is an answer; the set and the others go on");
-    if (start(&s, 4, "2", NULL, reads("3", 0, "0"))) {
+    if (start(&s, 4, "2", NULL, zoo_slow_reads("3", 0, "0"))) {
         crowd(&s, 0, 2);
         char text[200];
         (void)snprintf(text, sizeof text, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[2].name);

@@ -309,21 +309,10 @@ static void endpoint(int ranks, const char *size)
 
 /* ---- failures while a model is read ---- */
 
-/* Makes the ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap`
- * seconds. */
+/* See zoo_slow_reads. */
 static bool start_failing(struct serving *s, int ranks, const char *rank, size_t after, const char *nap)
 {
-    static char path[4096], full[4200], of[40], limit[60], slow[40];
-    static const char *const env[] = {full, of, limit, slow, NULL};
-    const char *build = getenv("LOCKSTEP_BUILD");
-    (void)snprintf(path, sizeof path, "%s/tests/fail_read.so", build != NULL ? build : "build/cpu");
-    char *real = realpath(path, NULL);
-    (void)snprintf(full, sizeof full, "LD_PRELOAD=%s", real != NULL ? real : "");
-    free(real);
-    (void)snprintf(of, sizeof of, "FAIL_READ_RANK=%s", rank);
-    (void)snprintf(limit, sizeof limit, "FAIL_READ_AFTER=%zu", after);
-    (void)snprintf(slow, sizeof slow, "FAIL_READ_NAP=%s", nap);
-    return case_check(serving_start_models(s, zoo.dir, ranks, NULL, env), "no server");
+    return case_check(serving_start_models(s, zoo.dir, ranks, NULL, zoo_slow_reads(rank, after, nap)), "no server");
 }
 
 static void one_rank_cannot_read(void)

@@ -218,3 +218,19 @@ bool zoo_answers_as(const struct serving *s, int i, const struct zoo_model *expe
     json_decref(reply);
     return right;
 }
+
+const char *const *zoo_slow_reads(const char *rank, size_t after, const char *nap)
+{
+    static char full[4200], of[40], limit[60], slow[40];
+    static const char *const env[] = {full, of, limit, slow, NULL};
+    char path[4096];
+    const char *build = getenv("LOCKSTEP_BUILD");
+    (void)snprintf(path, sizeof path, "%s/tests/fail_read.so", build != NULL ? build : "build/cpu");
+    char *real = realpath(path, NULL);
+    (void)snprintf(full, sizeof full, "LD_PRELOAD=%s", real != NULL ? real : "");
+    free(real);
+    (void)snprintf(of, sizeof of, "FAIL_READ_RANK=%s", rank);
+    (void)snprintf(limit, sizeof limit, "FAIL_READ_AFTER=%zu", after);
+    (void)snprintf(slow, sizeof slow, "FAIL_READ_NAP=%s", nap);
+    return env;
+}

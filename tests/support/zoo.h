@@ -53,4 +53,8 @@ bool zoo_is(const struct serving *s, int i, const char *state);
 int zoo_operate(const struct serving *s, const char *op, int i, const char *more);
 int zoo_story(const struct serving *s, int i, const char *more);
 
+/* Makes the ranks' environment: on `rank` reads of weights fail after `after` bytes; elsewhere each takes `nap`
+ * seconds. */
+const char *const *zoo_slow_reads(const char *rank, size_t after, const char *nap);
+
 #endif
