@@ -293,6 +293,10 @@ static const struct subject coded_models[] = {
      false},
     {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), 8, "int4-zeros", false, 0,
      false},
+    {"llama, bfloat16, INT4, a ring of 4 slots", CODED("llama", "2048", "28672", "16", "bfloat16"), 2, "int4", false, 0,
+     false},
+    {"llama, float16, INT4 with zeros, a ring of 4 slots", CODED("llama", "4096", "28672", "32", "float16"), 2,
+     "int4-zeros", false, 0, false},
     {"gpt_neox, INT4, sequential",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":5120,\"intermediate_size\":4096,\"num_hidden_"
      "layers\":1,"

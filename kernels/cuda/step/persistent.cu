@@ -269,29 +269,42 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     return l;
 }
 
-/* Calls f(slots as a constant) for the deepest ring that leaves room for n tokens; false: there is none. */
-template <typename F>
-static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F f)
+/* The layout with the deepest ring that leaves room for n tokens, and its slots; 0: there is none. of_four: a ring of 4
+ * slots is possible, too. */
+static struct chain_layout deepest_layout(const struct persistent *p, int n_blocks, int n_tokens, bool of_four,
+                                          int *slots)
 {
-    if (make_layout(p, n_blocks, 5, n_tokens).bytes <= p->max_shared)
-        f(std::integral_constant<int, 5>());
-    else if (make_layout(p, n_blocks, 3, n_tokens).bytes <= p->max_shared)
-        f(std::integral_constant<int, 3>());
-    else if (make_layout(p, n_blocks, 2, n_tokens).bytes <= p->max_shared)
-        f(std::integral_constant<int, 2>());
-    else
-        return false;
-    return true;
+    for (int n : {5, 4, 3, 2}) {
+        struct chain_layout l = make_layout(p, n_blocks, n, n_tokens);
+        *slots = n;
+        if (l.bytes <= p->max_shared && (n != 4 || of_four))
+            return l;
+    }
+    *slots = 0;
+    return {};
+}
+
+static bool has_room(const struct persistent *p, int n_blocks, int n_tokens)
+{
+    int slots;
+    (void)deepest_layout(p, n_blocks, n_tokens, false, &slots);
+    return slots > 0;
+}
+
+template <typename T>
+static chain_kernel find_plain(int slots)
+{
+    return slots == 5   ? persistent_kernel<T, 5, FORM_NONE, false>
+           : slots == 3 ? persistent_kernel<T, 3, FORM_NONE, false>
+                        : persistent_kernel<T, 2, FORM_NONE, false>;
 }
 
 template <typename T>
 static void prepare(struct queue *q, const struct persistent *p)
 {
-    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE, false>,
-                                   (const void *)persistent_kernel<T, 3, FORM_NONE, false>,
-                                   (const void *)persistent_kernel<T, 2, FORM_NONE, false>};
-    for (const void *kernel : kernels)
-        CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
+    for (int slots : {5, 3, 2})
+        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_plain<T>(slots),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
 
 extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
@@ -393,7 +406,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
     open_groups(q, p, m);
-    while (p->max_tokens < NARROW_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
+    while (p->max_tokens < NARROW_TOKENS && has_room(p, n_blocks, p->max_tokens + 1))
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
@@ -472,15 +485,14 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     const struct code_kernels *kernels = find_code_kernels(p, needs_several(p, batch));
     if (batch->n_tokens == 1 && p->args.taps.n == 0 && find_kernels_of_one(p) != nullptr)
         kernels = find_kernels_of_one(p);
-    with_type(q->act, [&](auto t) {
-        using T = decltype(t);
-        if constexpr (sizeof(T) == 2)
-            with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
-                a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                if (kernels == nullptr)
-                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE, false>, a);
-                else
-                    kernels->run(q, slots, &a);
-            });
-    });
+    int slots;
+    a.at = deepest_layout(p, n_blocks, a.n_tokens, kernels == &code_kernels_int4_one, &slots);
+    if (kernels != nullptr)
+        kernels->run(q, slots, &a);
+    else
+        with_type(q->act, [&](auto t) {
+            using T = decltype(t);
+            if constexpr (sizeof(T) == 2)
+                launch_chain(q, find_plain<T>(slots), a);
+        });
 }

@@ -204,9 +204,11 @@ digit_tiles(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &s
         digit_tiles<T>(ring, a, sh, p, share, count, bias, scales, epoch);                                    \
     }
 DIGIT_TILES(__half, 5)
+DIGIT_TILES(__half, 4)
 DIGIT_TILES(__half, 3)
 DIGIT_TILES(__half, 2)
 DIGIT_TILES(__nv_bfloat16, 5)
+DIGIT_TILES(__nv_bfloat16, 4)
 DIGIT_TILES(__nv_bfloat16, 3)
 DIGIT_TILES(__nv_bfloat16, 2)
 #undef DIGIT_TILES

@@ -35,34 +35,38 @@ __device__ static inline digit_factors digit_factors_of(uint32_t most, int sum)
     return {256 * unit, unit, -256 * DIGIT_FLOAT * unit, -(float)((int)DIGIT_FLOAT + 16 * 8 * sum) * unit};
 }
 
-/* Stores a group: its digits as words [even columns, odd ones][high, low][16] of four columns in eight, and factors. x:
- * the lane's four columns of the warp's 128. All lanes must call this. */
-__device__ static inline void digits_store(const float (&x)[4], uint32_t *digits, digit_factors *factors, bool inside)
+/* Stores groups, the first n of N: digits of each as words [even columns, odd ones][high, low][16] of four columns in
+ * eight, GROUP_COLUMNS words apart, and factors. bits: the lane's four columns of each group. All lanes of a warp must
+ * call this. */
+template <typename T, int N>
+__device__ static inline void digits_store(const uint2 (&bits)[N], int n, uint32_t *digits, digit_factors *factors)
 {
     const int lane = threadIdx.x % 32;
     const bool odd = lane % 2 != 0;
-    uint32_t most = 0, all = 0, b[4];
+    uint32_t *to = digits + lane % 2 * 32 + lane / 2, most_of_mine = 0, sum_of_mine = 0; /* lane i's: of group i */
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        most = max(most, __float_as_uint(fabsf(x[i])));
-    most = __reduce_max_sync(0xffffffffu, most);
-    const float per_unit = __uint_as_float((268 - digit_exponent(most)) << 23);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        b[i] = __float_as_uint(fmaf(x[i], per_unit, DIGIT_FLOAT + DIGIT_CENTRE));
-        all += b[i];
+    for (int i = 0; i < N; i++, to += GROUP_COLUMNS / 2) {
+        const float2 x[2] = {tensor_unpack<T>(bits[i].x), tensor_unpack<T>(bits[i].y)};
+        uint32_t most = max(max(__float_as_uint(fabsf(x[0].x)), __float_as_uint(fabsf(x[0].y))),
+                            max(__float_as_uint(fabsf(x[1].x)), __float_as_uint(fabsf(x[1].y))));
+        most = __reduce_max_sync(0xffffffffu, most);
+        const float per_unit = __uint_as_float((268 - digit_exponent(most)) << 23);
+        auto number = [&](float y) { return __float_as_uint(fmaf(y, per_unit, DIGIT_FLOAT + DIGIT_CENTRE)); };
+        const uint32_t b[] = {number(x[0].x), number(x[0].y), number(x[1].x), number(x[1].y)};
+        const uint32_t sum = __reduce_add_sync(0xffffffffu, b[0] + b[1] + b[2] + b[3]);
+        most_of_mine = lane == i ? most : most_of_mine;
+        sum_of_mine = lane == i ? sum : sum_of_mine;
+        const uint32_t even_two = codes_pick(b[0], b[2], 0x5140), odd_two = codes_pick(b[1], b[3], 0x5140),
+                       other = __shfl_xor_sync(0xffffffffu, odd ? even_two : odd_two, 1),
+                       first = odd ? other : even_two, second = odd ? odd_two : other;
+        if (i < n) {
+            to[0] = codes_pick(first, second, 0x7632) ^ 0x80808080u;
+            to[16] = codes_pick(first, second, 0x5410) ^ 0x80808080u;
+        }
     }
-    all = __reduce_add_sync(0xffffffffu, all) - GROUP_COLUMNS * (DIGIT_BITS + DIGIT_CENTRE);
-    const uint32_t even_two = codes_pick(b[0], b[2], 0x5140), odd_two = codes_pick(b[1], b[3], 0x5140),
-                   other = __shfl_xor_sync(0xffffffffu, odd ? even_two : odd_two, 1), first = odd ? other : even_two,
-                   second = odd ? odd_two : other;
-    uint32_t *to = digits + lane % 2 * 32 + lane / 2;
-    if (inside) {
-        to[0] = codes_pick(first, second, 0x7632) ^ 0x80808080u;
-        to[16] = codes_pick(first, second, 0x5410) ^ 0x80808080u;
-    }
-    if (inside && lane == 0)
-        *factors = digit_factors_of(most, (int)all);
+    if (lane < min(n, N))
+        factors[lane] =
+            digit_factors_of(most_of_mine, (int)(sum_of_mine - GROUP_COLUMNS * (DIGIT_BITS + DIGIT_CENTRE)));
 }
 
 /* The same as for other forms, but that quantised weights meet digits. */
@@ -77,10 +81,11 @@ struct input_units<T, FORM_INT4> {
     int stride;          /* distance from one unit to the next, in elements */
     T *place;            /* unit 0's; where weights are quantised, of its group */
     digit_factors *factors;
-    bool coded; /* the product's weights are quantised */
+    bool coded; /* the product's weights are quantised; from a vote, so that the compiler knows that all lanes agree */
 
     __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
-        : n((s.n_spans + 1) / 2), columns(n_columns), stride(GROUP_COLUMNS), coded(s.n_spans != s.n_steps)
+        : n((s.n_spans + 1) / 2), columns(n_columns), stride(GROUP_COLUMNS),
+          coded(__any_sync(0xffffffffu, s.n_spans != s.n_steps))
     {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = lane / 8, part = lane % 8;
         column = coded ? chain_column<SPANS>(warp, piece) : chain_column<1>(warp, piece);
@@ -110,17 +115,52 @@ struct input_units<T, FORM_INT4> {
         return column + offset(i) < columns;
     }
     /* The middle pairs of every 8 columns are swapped, as chain_tile expects. */
-    __device__ void store(int i, int, uint2 bits) const
+    template <int N>
+    __device__ void store(const uint2 (&bits)[N]) const
     {
-        uint32_t *to = (uint32_t *)(place + i * stride);
         if (coded) {
-            float2 a = tensor_unpack<T>(bits.x), b = tensor_unpack<T>(bits.y);
-            digits_store({a.x, a.y, b.x, b.y}, to, factors + i, i < n_places);
-        } else if (i < n_places) {
-            to[0] = bits.x;
-            to[2] = bits.y;
+            digits_store<T>(bits, n_places, (uint32_t *)place, factors);
+            return;
         }
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i < n_places) {
+                uint32_t *to = (uint32_t *)(place + i * stride);
+                to[0] = bits[i].x;
+                to[2] = bits[i].y;
+            }
     }
 };
+
+/* As for other forms, but that N units are stored together, which takes fewer instructions. */
+template <typename T, int N, int G>
+__device__ static inline void input_plain(const chain_args &a, const input_units<T, FORM_INT4> &units,
+                                          const unsigned long long *words, uint32_t epoch)
+{
+    uint2 bits[1][N];
+    input_await<T, N, 1>(a, units, words, 0, epoch, bits);
+    units.store(bits[0]);
+}
+
+template <typename T, norm_kind KIND, int N, int G>
+__device__ static inline void input_normed(const chain_args &a, const chain_shared &sh,
+                                           const input_units<T, FORM_INT4> &units, const unsigned long long *words,
+                                           uint32_t epoch, const void *weight, const void *bias)
+{
+    const norm_weights<T, KIND, N> norm(units, weight, bias);
+    const norm_columns columns(units);
+    float4 *stats = sh.at<float4>(a.at.stats);
+    uint2 bits[1][N];
+    input_await<T, N, 1>(a, units, words, 0, epoch, bits);
+    float4 part = norm_partial<T, KIND, N>(bits[0], columns);
+    if (threadIdx.x % 32 == 0)
+        stats[threadIdx.x / 32] = part;
+    chain_sync();
+    const float2 whole = norm_whole<KIND>(stats, a.inverse_hidden, a.eps);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        bits[0][i] = norm.apply(whole, i, bits[0][i]);
+    units.store(bits[0]);
+}
 
 #endif
