@@ -1,14 +1,22 @@
 /* kernels/op_list.h - the list of operations. From it come the type of the table (kernels/ops.h), the prototypes and
  * the tables of the backends, the profiler's wrappers (rank/measure/profile.c) and the table that tests call
- * (tests/support/backend.c). Include it with one or both macros defined, as often as needed; it undefines them.
+ * (tests/support/backend.c). Include it with some of the macros defined, as often as needed; it undefines them.
  *
- * DEVICE(result, name, parameters) a device function outside of steps STEP(phase, name, parameters, arguments) an
- * operation of a step: enqueued, returns nothing, takes the queue first; the profiler counts it under PHASE_<phase> */
+ * DEVICE(result, name, parameters) a device function outside of steps
+ *
+ * STEP(phase, name, parameters, arguments) an operation of a step: enqueued, returns nothing, takes the queue first;
+ * the profiler counts it under PHASE_<phase>
+ *
+ * OPTIONAL(phase, name, parameters, arguments) the same, but a backend may refuse it: then it returns false without
+ * having done anything, and other operations take its place */
 #ifndef DEVICE
 #define DEVICE(result, name, parameters)
 #endif
 #ifndef STEP
 #define STEP(phase, name, parameters, arguments)
+#endif
+#ifndef OPTIONAL
+#define OPTIONAL(phase, name, parameters, arguments)
 #endif
 
 /* clang-format off */
@@ -182,7 +190,15 @@ STEP(SAMPLING, score, (struct queue *q, struct sampled *out, const void *logits,
                        const int32_t *row_token, const struct sampler *s, int n_rows),
      (q, out, logits, row_slot, row_token, s, n_rows))
 
+/* out = ops->activate, gated, of ops->matmul's results with w, which are not rounded in between. w: gates, then as many
+ * ups; x: [n_tokens, w->cols], out: [n_tokens, w->rows / 2]. Refused where the two operations are as fast, and for
+ * unsupported types, forms and activations. */
+OPTIONAL(MATMUL, gated_product, (struct queue *q, void *out, const void *x, const struct weight *w, enum activation kind,
+                                 int n_tokens),
+         (q, out, x, w, kind, n_tokens))
+
 /* clang-format on */
 
 #undef DEVICE
 #undef STEP
+#undef OPTIONAL

@@ -217,8 +217,9 @@ struct ops {
     const struct input_ops *inputs;          /* quantised activations, see kernels/inputs.h; NULL: unsupported */
     bool shares_host_memory;
     int max_head_dim; /* largest head size that attention supports; 0: any */
-#define DEVICE(result, name, parameters)         result(*name) parameters;
-#define STEP(phase, name, parameters, arguments) void(*name) parameters;
+#define DEVICE(result, name, parameters)             result(*name) parameters;
+#define STEP(phase, name, parameters, arguments)     void(*name) parameters;
+#define OPTIONAL(phase, name, parameters, arguments) bool(*name) parameters;
 #include "kernels/op_list.h"
 };
 

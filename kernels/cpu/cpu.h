@@ -20,8 +20,9 @@ enum x_rows { X_TOKENS, X_PAIRS };
 void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                           const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens);
 
-#define DEVICE(result, name, parameters)         result cpu_##name parameters;
-#define STEP(phase, name, parameters, arguments) void cpu_##name parameters;
+#define DEVICE(result, name, parameters)             result cpu_##name parameters;
+#define STEP(phase, name, parameters, arguments)     void cpu_##name parameters;
+#define OPTIONAL(phase, name, parameters, arguments) bool cpu_##name parameters;
 #include "kernels/op_list.h"
 
 #endif

@@ -149,7 +149,8 @@ const struct ops ops_cpu = {
     .name = "cpu",
     .inputs = &input_ops_cpu,
     .shares_host_memory = true,
-#define DEVICE(result, name, parameters)         .name = cpu_##name,
-#define STEP(phase, name, parameters, arguments) .name = cpu_##name,
+#define DEVICE(result, name, parameters)             .name = cpu_##name,
+#define STEP(phase, name, parameters, arguments)     .name = cpu_##name,
+#define OPTIONAL(phase, name, parameters, arguments) .name = cpu_##name,
 #include "kernels/op_list.h"
 };

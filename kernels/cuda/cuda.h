@@ -63,8 +63,9 @@ void cuda_attention_close(struct queue *q);
 int cuda_experts_open(struct queue *q, struct err *e);
 void cuda_experts_close(struct queue *q);
 
-#define DEVICE(result, name, parameters)         result cuda_##name parameters;
-#define STEP(phase, name, parameters, arguments) void cuda_##name parameters;
+#define DEVICE(result, name, parameters)             result cuda_##name parameters;
+#define STEP(phase, name, parameters, arguments)     void cuda_##name parameters;
+#define OPTIONAL(phase, name, parameters, arguments) bool cuda_##name parameters;
 #include "kernels/op_list.h"
 
 /* async.cu */

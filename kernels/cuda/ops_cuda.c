@@ -71,7 +71,8 @@ const struct ops ops_cuda = {
     .inputs = &input_ops_cuda,
     .shares_host_memory = false,
     .max_head_dim = CUDA_MAX_HEAD_DIM,
-#define DEVICE(result, name, parameters)         .name = cuda_##name,
-#define STEP(phase, name, parameters, arguments) .name = cuda_##name,
+#define DEVICE(result, name, parameters)             .name = cuda_##name,
+#define STEP(phase, name, parameters, arguments)     .name = cuda_##name,
+#define OPTIONAL(phase, name, parameters, arguments) .name = cuda_##name,
 #include "kernels/op_list.h"
 };

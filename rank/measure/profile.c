@@ -49,6 +49,11 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
     {                                                   \
         enter(q, PHASE_##phase)->inner->name arguments; \
     }
+#define OPTIONAL(phase, name, parameters, arguments)           \
+    static bool profiled_##name parameters                     \
+    {                                                          \
+        return enter(q, PHASE_##phase)->inner->name arguments; \
+    }
 #include "kernels/op_list.h"
 
 #define COLLECTIVE(phase, name, parameters, arguments)       \
@@ -69,7 +74,8 @@ COLLECTIVE(ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, voi
 static void wrap(struct profile *p)
 {
     p->ops = *p->inner;
-#define STEP(phase, name, parameters, arguments) p->ops.name = profiled_##name;
+#define STEP(phase, name, parameters, arguments)     p->ops.name = profiled_##name;
+#define OPTIONAL(phase, name, parameters, arguments) p->ops.name = profiled_##name;
 #include "kernels/op_list.h"
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = profiled_all_reduce;

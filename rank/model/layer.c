@@ -7,7 +7,6 @@
  * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
 #include "kernels/adding.h"
-#include "kernels/gated.h"
 #include "kernels/inputs.h"
 #include "rank/model/latent.h"
 
@@ -116,11 +115,8 @@ static bool activate_quantised(const struct layer_run *r, int layer)
 static bool gated_at_once(const struct layer_run *r, const void *in, const struct weight *w, const struct weight *bias)
 {
     const struct model_config *m = &r->network->config;
-    struct activations *a = r->act;
-    if (!m->gated_mlp || bias != NULL || w->order != NULL)
-        return false;
-    r->ops->matmul(r->q, a->mlp, in, w, NULL, 0, false); /* of no tokens: tells the profiler what follows */
-    return gated_product(r->ops, r->q, a->activated, in, w, m->activation, r->batch->n_tokens);
+    return m->gated_mlp && bias == NULL && w->order == NULL &&
+           r->ops->gated_product(r->q, r->act->activated, in, w, m->activation, r->batch->n_tokens);
 }
 
 /* to (+)= this rank's share of the dense MLP's output */

@@ -1,28 +1,12 @@
-/* tests/ops/test_gated.c - products with gates and ups that are activated at once (kernels/gated.h), compared with sums
- * in double, and their bits across batches. A backend need not have them for every size; Hopper GPUs have them for most
- * sizes of these tests. */
-#include "kernels/gated.h"
+/* tests/ops/test_gated.c - products with gates and ups that are activated at once (ops->gated_product), compared with
+ * sums in double, and their bits across batches. A backend need not have them for every size; Hopper GPUs have them for
+ * most sizes of these tests. */
 #include "tests/ops/check.h"
-#include "tests/support/arguments.h"
 
 #define SAMPLES     9    /* tokens whose results are compared, at most */
 #define LEAST       17   /* tokens from which Hopper GPUs have the operation, */
 #define MOST        256  /* up to which they have it, */
 #define LEAST_GATES 5896 /* with up to 132 multiprocessors */
-
-static void *weights(const char *name, const struct weight *w)
-{
-    return argument_data(
-        argument(name, w->data, (size_t)w->rows * (size_t)w->cols, dtype_bytes(w->type), ARGUMENT_READ));
-}
-
-static void finish(void)
-{
-    const char *wrong = arguments_return();
-    if (wrong != NULL)
-        fail_msg("%s", wrong);
-    assert_int_equal(backend_real_queue()->err.code, ERR_NONE);
-}
 
 /* Is the device one for which the kernel is written? Names are "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB". */
 static bool is_hopper(void)
@@ -49,12 +33,9 @@ static void check_taken(bool taken, int n_tokens, int gates)
 /* Returns whether the backend has the operation for w and so many tokens; otherwise `out` is unchanged. */
 static bool product(float *out, const float *x, const struct weight *w, int n_tokens)
 {
-    struct weight in = *w;
-    in.data = weights("weights", w);
-    const void *from = argument_data(argument_act("inputs", x, (size_t)n_tokens * (size_t)w->cols, ARGUMENT_READ));
-    void *to = argument_data(argument_act("results", out, (size_t)n_tokens * (size_t)(w->rows / 2), ARGUMENT_CHANGED));
-    bool done = gated_product(backend_real_ops(), backend_real_queue(), to, from, &in, ACTIVATION_SILU, n_tokens);
-    finish();
+    struct queue q = test_queue(1);
+    bool done = ops->gated_product(&q, out, x, w, ACTIVATION_SILU, n_tokens);
+    assert_int_equal(q.err.code, ERR_NONE);
     check_taken(done, n_tokens, w->rows / 2);
     return done;
 }

@@ -319,6 +319,11 @@ static void *paper_end(struct queue *q)
         if (!paper.recording)                    \
             ops_cpu.name arguments;              \
     }
+#define OPTIONAL(phase, name, parameters, arguments)       \
+    static bool paper_op_##name parameters                 \
+    {                                                      \
+        return !paper.recording && ops_cpu.name arguments; \
+    }
 #include "kernels/op_list.h"
 
 /* Empty rows occur only in runs at the start, where all rows are empty: the CPU, which has no graphs, reports them as
@@ -451,7 +456,8 @@ static void open_paper(struct run *r, struct ops *ops, bool persistent, struct s
     struct err e = {0};
     struct limits limits = r->instance.engine.limits;
     *ops = ops_cpu;
-#define STEP(phase, name, parameters, arguments) ops->name = paper_op_##name;
+#define STEP(phase, name, parameters, arguments)     ops->name = paper_op_##name;
+#define OPTIONAL(phase, name, parameters, arguments) ops->name = paper_op_##name;
 #include "kernels/op_list.h"
     ops->sample = paper_sample;
     ops->download = paper_download;

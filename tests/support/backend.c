@@ -338,6 +338,18 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
     finish(q);
 }
 
+static bool gated_product(struct queue *q, void *out, const void *x, const struct weight *w, enum activation kind,
+                          int n_tokens)
+{
+    struct weight dw;
+    size_t n = (size_t)n_tokens;
+    bool done = table->gated_product(on(q), act("result", out, n * (size_t)(w->rows / 2), ARGUMENT_CHANGED),
+                                     act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), kind,
+                                     n_tokens);
+    finish(q);
+    return done;
+}
+
 /* Makes all arrays results of route, or inputs of the others. */
 static struct routes routes(const struct routes *r, const struct routing *how, int n_tokens, enum argument_use use)
 {
@@ -498,7 +510,8 @@ static size_t sample_scratch_bytes(int vocab)
 static const struct ops shell = {
     .name = "shell",
     .sample_scratch_bytes = sample_scratch_bytes,
-#define STEP(phase, name, parameters, arguments) .name = name,
+#define STEP(phase, name, parameters, arguments)     .name = name,
+#define OPTIONAL(phase, name, parameters, arguments) .name = name,
 #include "kernels/op_list.h"
 };
 

@@ -3,7 +3,6 @@
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/gated.cuh"
 #include "kernels/cuda/tensor_map.cuh"
-#include "kernels/gated.h"
 #include "kernels/invariance.h"
 
 #include <algorithm>
