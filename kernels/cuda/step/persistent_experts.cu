@@ -2,6 +2,7 @@
  * memory and its launch. persistent.cu opens the products, layers, maps and words that dense layers have, too, with one
  * expert in place of the MLP: the matrices of all experts are one matrix with more rows. */
 #include "kernels/cuda/persistent_any.h"
+#include "kernels/cuda/step/persistent_experts_code_second.cuh"
 #include "kernels/cuda/step/persistent_experts_layout.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 

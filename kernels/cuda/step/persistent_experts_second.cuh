@@ -3,6 +3,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_SECOND_CUH
 #define STEP_PERSISTENT_EXPERTS_SECOND_CUH
 
+#include "kernels/cuda/step/persistent_experts_code_second.cuh"
 #include "kernels/cuda/step/persistent_experts_inputs.cuh"
 
 /* A lane's sums of one of the second products and a token over the warp's columns, of cols: see chain_tile. x: the
