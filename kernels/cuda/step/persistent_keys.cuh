@@ -129,21 +129,24 @@ __device__ static inline int key_bytes(const chain_args &a, const chain_shared &
     return span.blocks(span.slots() - left) * KV_BLOCK_TOKENS * a.head_dim * KEYS;
 }
 
+__device__ static inline void key_hand_over(const chain_args &a, const chain_shared &sh, unsigned long long request)
+{
+    key_requests *r = key_requests_of(a, sh);
+    int n = r->n;
+    r->request[n % KEY_REQUESTS] = request;
+    shared_release(shared_address(&r->n), (uint32_t)n + 1);
+}
+
 /* Requests the copies to a slot of the ring. left: see key_bytes */
 __device__ static inline void key_request(const chain_args &a, const chain_shared &sh, int layer, int left, int into)
 {
-    key_requests *r = key_requests_of(a, sh);
-    int slot = key_spans(a, sh)[layer].slots() - left, n = r->n;
-    r->request[n % KEY_REQUESTS] = (unsigned long long)layer << 32 | (unsigned)slot << 16 | (unsigned)into;
-    shared_release(shared_address(&r->n), (uint32_t)n + 1);
+    int slot = key_spans(a, sh)[layer].slots() - left;
+    key_hand_over(a, sh, (unsigned long long)layer << 32 | (unsigned)slot << 16 | (unsigned)into);
 }
 
 __device__ static inline void key_request_end(const chain_args &a, const chain_shared &sh)
 {
-    key_requests *r = key_requests_of(a, sh);
-    int n = r->n;
-    r->request[n % KEY_REQUESTS] = ~0ull;
-    shared_release(shared_address(&r->n), (uint32_t)n + 1);
+    key_hand_over(a, sh, ~0ull);
 }
 
 /* Calls f(map, y, block of the slot) for blocks first, first + STRIDE, .. of a slot's keys or values: a block is a box,
