@@ -127,7 +127,7 @@ help:
 	@echo "make gateway       build $(GATEWAY) alone: the same"
 	@echo "make demo          install missing packages, build, tell a story on two ranks"
 	@echo "make test          install missing packages, build, run the tests that edits break most often (about 2.5 minutes on 2 cores)"
-	@echo "make check         install missing packages, build, run every test (about 17 minutes on 2 cores, 19 with nvcc)"
+	@echo "make check         install missing packages, build, run every test (about 15 minutes on 2 cores, 18 with nvcc)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
 	@echo "make deps          install the packages for building; deps-test, deps-check: and for these targets; deps-cluster: and a Slurm to test against"
