@@ -298,7 +298,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     }
 };
 
-/* grid: one block per multiprocessor. map: see codes_map */
+/* grid: one block per multiprocessor. map: see many_codes_map */
 template <typename T, many_kind KIND>
 __global__ void __launch_bounds__(CODED_THREADS, 1)
     coded_many(const __grid_constant__ expert_product<T> a, const __grid_constant__ coded w,

@@ -1,5 +1,6 @@
 /* kernels/cuda/products/experts_few.cu - selects the products of quantised experts that coded_few.cuh and fours_few.cuh
  * compute, and launches them. */
+#include "kernels/cuda/products/codes_map.cuh"
 #include "kernels/cuda/products/fours_digits.cuh"
 #include "kernels/cuda/products/fours_few.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
@@ -97,25 +98,6 @@ static bool launch_fours(struct queue *q, const expert_product<T> &a, const stru
     return true;
 }
 
-/* The codes, as bytes: [n_held][gates, ups][rows][bytes of a row's codes], or all rows of an expert in one. */
-static CUtensorMap digits_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode,
-                              const expert_product<__nv_bfloat16> &a, const coded &w, bool first)
-{
-    const cuuint64_t row = w.pitch, rows = (cuuint64_t)a.rows, kinds = first ? 2 : 1;
-    bool in_turn = first && a.kind == ACTIVATION_SWIGLU;
-    const cuuint64_t size[] = {(cuuint64_t)a.cols / 2, rows, kinds, (cuuint64_t)a.n_held};
-    const cuuint64_t pitch[] = {in_turn ? 2 * row : row, in_turn ? row : rows * row, kinds * rows * row};
-    const cuuint32_t box[] = {DIGITS_ROW, DIGITS_BOX, 1, 1}, stride[] = {1, 1, 1, 1};
-    CUtensorMap map = {};
-    CUresult rc = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, (void *)w.codes, size, pitch, box, stride,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (rc != CUDA_SUCCESS)
-        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of codes [%d, %d, %d]: error %d", a.n_held, a.rows, a.cols,
-            (int)rc);
-    return map;
-}
-
 /* E2M1 beside bfloat16 in short runs, by warpgroups: where the scales of a unit begin at multiples of 16 bytes. With
  * more than two tokens for each expert, most blocks would work on more than 8 in two passes, which fours_few.cuh does
  * in one (gpt-oss-20b, H200: 8 and 16 tokens 4.4 and 2.4 % faster a step, 32 3.5 % slower). */
@@ -133,7 +115,8 @@ static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enc
             return false;
         const coded codes = coded_rows(w, 0);
         launch(q, first ? fours_digits<true> : fours_digits<false>, dim3((unsigned)cuda_state(q)->n_multiprocessors),
-               dim3(DIGITS_THREADS), digits_bytes(groups), a, codes, digits_map(q, encode, a, codes, first));
+               dim3(DIGITS_THREADS), digits_bytes(groups), a, codes,
+               codes_map(q, encode, a, codes, a.n_held, first, {DIGITS_BOX, DIGITS_ROW}, CU_TENSOR_MAP_SWIZZLE_NONE));
         return true;
     }
     return false;

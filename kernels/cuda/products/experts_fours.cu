@@ -6,7 +6,7 @@
 
 #define LEAST_MEAN 33 /* tokens of an expert: experts_few.cu is faster with fewer */
 
-static_assert(FOURS_ROW == CODED_LOAD, "the box of codes_map");
+static_assert(FOURS_ROW == CODED_LOAD, "the box of many_codes_map");
 
 template <many_kind KIND>
 static void prepare_fours(struct queue *q)
@@ -35,7 +35,7 @@ static void launch_fours(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enco
     coded codes = coded_rows(w, 0);
     launch(q, fours_many<KIND>, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(FOURS_THREADS),
            FOURS_SHARED_BYTES, a, codes,
-           codes_map<__nv_bfloat16, KIND>(q, encode, a, codes, CU_TENSOR_MAP_SWIZZLE_64B));
+           many_codes_map<__nv_bfloat16, KIND>(q, encode, a, codes, CU_TENSOR_MAP_SWIZZLE_64B));
 }
 
 template <typename T>

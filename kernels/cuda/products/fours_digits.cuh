@@ -3,7 +3,8 @@
  * capability 9.0a). Codes become E4M3 by 7 instructions for 8 of them, and an activation is the sum of two E4M3 digits:
  * exact where it is at least 2^-10 of the token's largest one, and never off by more than 2^-17 of that. One product of
  * a warpgroup takes 64 rows of weights from registers, and a group's 32 columns of all tokens from shared memory;
- * scales multiply its sums. The tensor cores' accumulation within it has about 14 bits.
+ * scales multiply its sums. The tensor cores' accumulation within it has about 14 bits. The token's factor comes after
+ * the scales, so results from 2^117 on may be infinite.
  *
  * One thread copies boxes of codes to a ring, in steps of long rows: with rows of 64 bytes it would reach half of the
  * memory's rate. Steps are dealt to four warpgroups in turn, whatever unit they belong to, so all have the same number

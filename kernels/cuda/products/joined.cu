@@ -125,6 +125,18 @@ static bool is_faster(const struct queue *q, const struct weight *w, int n_token
            ceiling(w->rows, box) >= JOINED_BUSY * clusters_of(q);
 }
 
+/* The arguments but for chunks and scales. */
+template <typename T>
+static joined_args<T> arguments_of(void *out, const struct weight *w, const struct weight *bias, int n_tokens,
+                                   bool accumulate)
+{
+    joined_args<T> a = {};
+    a.out = (T *)out;
+    a.bias = bias ? bias->data : NULL, a.bias_type = bias ? bias->type : DTYPE_F32;
+    a.n_tokens = n_tokens, a.rows = w->rows, a.accumulate = accumulate;
+    return a;
+}
+
 bool product_by_clusters(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                          int n_tokens, bool accumulate)
 {
@@ -139,10 +151,8 @@ bool product_by_clusters(struct queue *q, void *out, const void *x, const struct
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2) {
-            joined_args<T> a = {};
-            a.out = (T *)out;
-            a.bias = bias ? bias->data : NULL, a.bias_type = bias ? bias->type : DTYPE_F32;
-            a.n_tokens = n_tokens, a.rows = w->rows, a.n_chunks = w->cols / columns, a.accumulate = accumulate;
+            joined_args<T> a = arguments_of<T>(out, w, bias, n_tokens, accumulate);
+            a.n_chunks = w->cols / columns;
             launch_joined<false>(q, a, {x, type, sizeof(T), (size_t)w->cols * sizeof(T)},
                                  {w->data, type, sizeof(T), (size_t)w->cols * sizeof(T)});
         }
@@ -165,11 +175,9 @@ bool inputs_by_clusters(struct queue *q, void *out, const coded_inputs &x, const
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2) {
-            joined_args<T> a = {};
-            a.out = (T *)out;
-            a.bias = bias ? bias->data : NULL, a.bias_type = bias ? bias->type : DTYPE_F32;
+            joined_args<T> a = arguments_of<T>(out, w, bias, x.n_rows, accumulate);
             a.w_scales = (const float *)codes.scales, a.x_scales = x.scales;
-            a.n_tokens = x.n_rows, a.rows = w->rows, a.n_chunks = w->cols / JOINED_SPAN, a.accumulate = accumulate;
+            a.n_chunks = w->cols / JOINED_SPAN;
             launch_joined<true>(q, a, {x.codes, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, (size_t)w->cols},
                                 {codes.codes, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, codes.pitch});
         }
