@@ -7,12 +7,18 @@
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
+#include "kernels/cuda/vectors.cuh"
 #include "kernels/invariance.h"
 
-#define ROW_THREADS 256
-#define AT_ONCE     16 /* elements of a row per thread */
-#define OF_GROUP    (INPUT_BLOCK / AT_ONCE)
-#define KEPT_BYTES  ((size_t)48 << 10) /* of a row in shared memory */
+#include <algorithm>
+#include <type_traits>
+
+#define ROW_THREADS  256
+#define MOST_THREADS 512
+#define AT_ONCE      8 /* elements of a thread's vector */
+#define ROW_KEPT     8 /* vectors of a thread */
+#define OF_GROUP     (INPUT_BLOCK / AT_ONCE)
+#define KEPT_BYTES   ((size_t)48 << 10) /* of a row in shared memory */
 
 /* The largest over the block, for every thread. */
 __device__ static inline float block_largest(float x)
@@ -37,14 +43,26 @@ __device__ static inline float input_scale(const coded_inputs &to, float largest
     return scale > 0 ? scale : 1;
 }
 
+/* The larger ones of the magnitudes in two words; NaN is ignored. */
 template <typename T>
-__device__ static inline float largest_of(const vec<T, AT_ONCE> &x)
+__device__ static inline uint32_t larger_pair(uint32_t a, uint32_t b)
 {
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-        largest = fmaxf(largest, fabsf(to_float(x.e[i])));
-    return largest;
+    using P = std::conditional_t<std::is_same<T, __half>::value, __half2, __nv_bfloat162>;
+    P x = __hmax2(__habs2(*(P *)&a), __habs2(*(P *)&b));
+    return *(uint32_t *)&x;
+}
+
+template <typename T>
+__device__ static inline float largest_of(uint32_t pair)
+{
+    float2 x = tensor_unpack<T>(pair);
+    return fmaxf(fabsf(x.x), fabsf(x.y));
+}
+
+template <typename T>
+__device__ static inline float largest_of(const vec_pairs<T, AT_ONCE> &x)
+{
+    return largest_of<T>(larger_pair<T>(larger_pair<T>(x.e[0], x.e[1]), larger_pair<T>(x.e[2], x.e[3])));
 }
 
 /* x / scale, correctly rounded for scales and quotients far from the ends of the range: one correction step repairs the
@@ -55,93 +73,122 @@ __device__ static inline float quotient(float x, float scale, float inverse)
     return fabsf(q) < 1e38f ? nearer : q; /* NaN stays NaN */
 }
 
-/* The four codes of x.e[4 i] to x.e[4 i + 3]. */
 template <typename T, typename F>
-__device__ static inline uint32_t four_codes(const vec<T, AT_ONCE> &x, int i, F divide)
+__device__ static inline uint32_t two_codes(uint32_t pair, F divide)
 {
-    float2 low = make_float2(divide(to_float(x.e[4 * i])), divide(to_float(x.e[4 * i + 1])));
-    float2 high = make_float2(divide(to_float(x.e[4 * i + 2])), divide(to_float(x.e[4 * i + 3])));
-    return (uint32_t)__nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
-           (uint32_t)__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3) << 16;
+    float2 x = tensor_unpack<T>(pair);
+    return __nv_cvt_float2_to_fp8x2(make_float2(divide(x.x), divide(x.y)), __NV_SATFINITE, __NV_E4M3);
+}
+
+template <typename T, typename F>
+__device__ static inline uint2 codes_of(const vec_pairs<T, AT_ONCE> &x, F divide)
+{
+    return make_uint2(two_codes<T>(x.e[0], divide) | two_codes<T>(x.e[1], divide) << 16,
+                      two_codes<T>(x.e[2], divide) | two_codes<T>(x.e[3], divide) << 16);
 }
 
 template <typename T>
-__device__ static inline uint4 input_codes(const vec<T, AT_ONCE> &x, float scale)
+__device__ static inline uint2 input_codes(const vec_pairs<T, AT_ONCE> &x, float scale)
 {
-    uint32_t word[AT_ONCE / 4];
-    float inverse = 1.0f / scale;
+    const float inverse = 1.0f / scale;
     if (scale > 1e-30f && scale < 1e30f)
-#pragma unroll
-        for (int i = 0; i < AT_ONCE / 4; i++)
-            word[i] = four_codes(x, i, [&](float y) { return quotient(y, scale, inverse); });
-    else
-#pragma unroll
-        for (int i = 0; i < AT_ONCE / 4; i++)
-            word[i] = four_codes(x, i, [&](float y) { return y / scale; });
-    return make_uint4(word[0], word[1], word[2], word[3]);
+        return codes_of(x, [=](float y) { return quotient(y, scale, inverse); });
+    return codes_of(x, [=](float y) { return y / scale; });
 }
 
-/* One block per row. The second read of the row hits the cache. */
-template <typename T>
-__global__ void __launch_bounds__(ROW_THREADS) quantise_rows(coded_inputs to, const T *x)
+/* Up to KEPT vectors of a row, from column `first` on, in the registers of each thread of a block. */
+template <typename T, int KEPT>
+struct row_vectors {
+    using V = vec_pairs<T, AT_ONCE>;
+    V x[KEPT];
+
+    __device__ static int span()
+    {
+        return (int)blockDim.x * AT_ONCE * KEPT;
+    }
+    __device__ static int column(int first, int i)
+    {
+        return first + ((int)threadIdx.x + i * (int)blockDim.x) * AT_ONCE;
+    }
+    /* vector(c): the elements from column c on. Returns the largest magnitude. */
+    template <typename F>
+    __device__ float fetch(int first, int cols, F vector)
+    {
+        float largest = 0;
+#pragma unroll
+        for (int i = 0; i < KEPT; i++)
+            x[i] = column(first, i) < cols ? vector(column(first, i)) : V{};
+#pragma unroll
+        for (int i = 0; i < KEPT; i++)
+            largest = fmaxf(largest, largest_of(x[i]));
+        return largest;
+    }
+    __device__ void store(uint8_t *codes, int first, int cols, float scale) const
+    {
+#pragma unroll
+        for (int i = 0; i < KEPT; i++)
+            if (column(first, i) < cols)
+                *(uint2 *)(codes + column(first, i)) = input_codes(x[i], scale);
+    }
+};
+
+/* Quantises the block's row, whose elements vector(c) gives; those that registers do not hold it gives twice. */
+template <typename T, int KEPT, typename F>
+__device__ static inline void quantise_row(const coded_inputs &to, F vector)
 {
-    using V = vec<T, AT_ONCE>;
+    using row = row_vectors<T, KEPT>;
+    row r;
+    float largest = 0;
+    for (int first = 0; first < to.cols; first += row::span())
+        largest = fmaxf(largest, r.fetch(first, to.cols, vector));
+    const float scale = input_scale(to, block_largest(largest));
+    uint8_t *codes = to.codes + (size_t)blockIdx.x * to.cols;
+    for (int first = 0; first < to.cols; first += row::span()) {
+        if (to.cols > row::span())
+            (void)r.fetch(first, to.cols, vector);
+        r.store(codes, first, to.cols, scale);
+    }
+    if (threadIdx.x == 0)
+        to.scales[blockIdx.x] = scale;
+}
+
+/* grid: rows; block: row_threads(). */
+template <typename T>
+__global__ void __launch_bounds__(MOST_THREADS) quantise_rows(coded_inputs to, const T *x)
+{
     after_previous();
     const T *row = x + (size_t)blockIdx.x * to.cols;
-    float largest = 0;
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols && to.given == 0; c += ROW_THREADS * AT_ONCE)
-        largest = fmaxf(largest, largest_of(*(const V *)(row + c)));
-    float scale = input_scale(to, block_largest(largest));
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE)
-        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(row + c), scale);
-    if (threadIdx.x == 0)
-        to.scales[blockIdx.x] = scale;
+    quantise_row<T, ROW_KEPT>(to, [=](int c) { return *(const vec_pairs<T, AT_ONCE> *)(row + c); });
 }
 
-/* The same for activated gates and ups, kind as in ops->activate. x: [rows, 2 cols]; the activated row is kept in
- * shared memory. */
-template <typename T>
-__global__ void __launch_bounds__(ROW_THREADS) quantise_activated(coded_inputs to, const T *x, enum activation kind)
+/* The same for activated gates and ups, as in ops->activate. x: [rows, 2 cols] */
+template <typename T, int KIND>
+__global__ void __launch_bounds__(MOST_THREADS) quantise_activated(coded_inputs to, const T *x)
 {
-    using V = vec<T, AT_ONCE>;
-    extern __shared__ uint4 shared[];
+    using V = vec_pairs<T, AT_ONCE>;
     after_previous();
-    T *kept = (T *)shared;
     const T *row = x + (size_t)blockIdx.x * 2 * to.cols;
-    float largest = 0;
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE) {
-        V gate = *(const V *)(row + c), up = *(const V *)(row + to.cols + c);
+    quantise_row<T, ROW_KEPT>(to, [=, cols = to.cols](int c) {
+        float gate[AT_ONCE], up[AT_ONCE];
+        widen_pairs(gate, *(const V *)(row + c));
+        widen_pairs(up, *(const V *)(row + cols + c));
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            gate.e[i] = from_float<T>(gated_activation(kind, to_float(gate.e[i]), to_float(up.e[i])));
-        *(V *)(kept + c) = gate;
-        largest = fmaxf(largest, largest_of(gate));
-    }
-    float scale = input_scale(to, block_largest(largest));
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE)
-        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(kept + c), scale);
-    if (threadIdx.x == 0)
-        to.scales[blockIdx.x] = scale;
+            gate[i] = activation((enum activation)KIND, gate[i]) * up[i];
+        return round_pairs<T>(gate);
+    });
 }
 
-/* The same for the norm of x + add, which is stored to x. */
+/* The same for the norm of x + add, which is stored to x; the row is kept in shared memory. */
 template <typename T, int N, int K, bool PLAIN>
 __global__ void __launch_bounds__(NORM_THREADS / K, PLAIN ? 3 : 1)
     quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
 {
-    using V = vec<T, AT_ONCE>;
     extern __shared__ uint4 shared[];
-    T *kept = (T *)shared;
-    float largest = 0;
-    normed_row<T, N, K, PLAIN>(kept, x, add, a);
+    const T *kept = (const T *)shared;
+    normed_row<T, N, K, PLAIN>((T *)shared, x, add, a);
     __syncthreads();
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += (int)blockDim.x * AT_ONCE)
-        largest = fmaxf(largest, largest_of(*(const V *)(kept + c)));
-    float scale = input_scale(to, block_largest(largest));
-    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += (int)blockDim.x * AT_ONCE)
-        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(kept + c), scale);
-    if (threadIdx.x == 0)
-        to.scales[blockIdx.x] = scale;
+    quantise_row<T, K>(to, [=](int c) { return *(const vec_pairs<T, AT_ONCE> *)(kept + c); });
 }
 
 /* Gathers the scales of w's blocks from each block's first row; rows are n_groups apart. Called by one thread block. */
@@ -157,7 +204,7 @@ template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     quantise_groups(coded_inputs to, const T *x, const float *of_rows, int n_groups)
 {
-    using V = vec<T, AT_ONCE>;
+    using V = vec_pairs<T, AT_ONCE>;
     after_previous();
     if ((int)blockIdx.x >= to.n_rows) {
         gather_blocks(to, of_rows, n_groups, (int)blockIdx.x - to.n_rows);
@@ -174,10 +221,17 @@ __global__ void __launch_bounds__(ROW_THREADS)
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, d));
         float scale = input_scale(to, largest);
         if (c < to.cols)
-            *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(v, scale);
+            *(uint2 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(v, scale);
         if (c < to.cols && threadIdx.x % OF_GROUP == 0)
             to.scales[(size_t)g * to.pitch + blockIdx.x] = scale;
     }
+}
+
+/* Threads of a block that quantises a row. */
+static unsigned row_threads(int cols)
+{
+    const int warps = (cols + 32 * AT_ONCE * ROW_KEPT - 1) / (32 * AT_ONCE * ROW_KEPT);
+    return (unsigned)std::min(std::max(warps, 2) * 32, MOST_THREADS);
 }
 
 static void quantise(struct queue *q, const coded_inputs &to, const void *x, const struct weight *w)
@@ -187,7 +241,7 @@ static void quantise(struct queue *q, const coded_inputs &to, const void *x, con
         using T = decltype(act);
         if constexpr (sizeof(T) == 2) {
             if (codes.n_groups == 1)
-                launch(q, quantise_rows<T>, dim3((unsigned)to.n_rows), dim3(ROW_THREADS), 0, to, (const T *)x);
+                launch(q, quantise_rows<T>, dim3((unsigned)to.n_rows), dim3(row_threads(to.cols)), 0, to, (const T *)x);
             else
                 launch(q, quantise_groups<T>, dim3((unsigned)(to.n_rows + (w->rows + INPUT_BLOCK - 1) / INPUT_BLOCK)),
                        dim3(ROW_THREADS), 0, to, (const T *)x, (const float *)codes.scales, codes.n_groups);
@@ -269,20 +323,48 @@ static bool rows_stay(const struct queue *q, const struct weight *w, const void 
 {
     return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 &&
            rows_of_product(q, w, NULL, n_rows) == n_rows && (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES &&
-           (uintptr_t)x % 32 == 0;
+           (uintptr_t)x % 16 == 0;
+}
+
+template <typename T, int KIND>
+static void launch_activated(struct queue *q, const coded_inputs &to, const void *x)
+{
+    launch(q, quantise_activated<T, KIND>, dim3((unsigned)to.n_rows), dim3(row_threads(to.cols)), 0, to, (const T *)x);
+}
+
+template <typename T>
+static void quantise_gates(struct queue *q, const coded_inputs &to, const void *x, enum activation kind)
+{
+    switch (kind) {
+    case ACTIVATION_GELU:
+        launch_activated<T, ACTIVATION_GELU>(q, to, x);
+        break;
+    case ACTIVATION_GELU_TANH:
+        launch_activated<T, ACTIVATION_GELU_TANH>(q, to, x);
+        break;
+    case ACTIVATION_RELU:
+        launch_activated<T, ACTIVATION_RELU>(q, to, x);
+        break;
+    case ACTIVATION_SILU:
+        launch_activated<T, ACTIVATION_SILU>(q, to, x);
+        break;
+    case ACTIVATION_QUICK_GELU:
+        launch_activated<T, ACTIVATION_QUICK_GELU>(q, to, x);
+        break;
+    case ACTIVATION_SWIGLU: /* refused */
+        break;
+    }
 }
 
 /* Gates and ups are side by side. */
 bool cuda_inputs_activate(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows)
 {
-    size_t bytes = (size_t)w->cols * dtype_bytes(q->act);
     if (!rows_stay(q, w, x, n_rows) || kind == ACTIVATION_SWIGLU)
         return false;
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2)
-            launch(q, quantise_activated<T>, dim3((unsigned)n_rows), dim3(ROW_THREADS), bytes, place_inputs(w, n_rows),
-                   (const T *)x, kind);
+            quantise_gates<T>(q, place_inputs(w, n_rows), x, kind);
     });
     return true;
 }
@@ -292,7 +374,7 @@ bool cuda_inputs_norm(struct queue *q, const struct weight *w, void *x, const vo
 {
     const int N = 8;
     size_t bytes = (size_t)w->cols * dtype_bytes(q->act);
-    if (!rows_stay(q, w, x, n_rows) || (uintptr_t)add % 32 != 0 || norm_kept(w->cols, N) != 1)
+    if (!rows_stay(q, w, x, n_rows) || (uintptr_t)add % 16 != 0 || norm_kept(w->cols, N) != 1)
         return false;
     const struct norm_args a = norm_make(q, kind, scale, shift, w->cols, eps);
     bool plain = norm_is_plain(a, N);
