@@ -28,7 +28,8 @@ struct input_ops {
     /* Products of up to this many rows leave activations unquantised, where that costs no time. */
     int rows_as_they_are;
     /* activate and norm are ops->activate of gated x, [n_rows, 2 w->cols], and ops->norm with weights of w->cols
-     * columns; they leave the result quantised for the next operation, the product with w: ops->matmul with x NULL.
+     * columns; they leave the result quantised for the next operation, the product with w: ops->matmul, or if it is
+     * not refused ops->gated_product, with x NULL.
      * Where unsupported they return false without doing anything. NULL: never supported. */
     bool (*activate)(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows);
     bool (*norm)(struct queue *q, const struct weight *w, void *x, const void *add, enum norm_kind kind,

@@ -20,6 +20,10 @@ __device__ static inline void warpgroup_product_of_codes(float (&c)[HALF], uint6
         PRODUCT_OF_CODES(32, 16, 16, 17, 18);
     else if constexpr (HALF == 32)
         PRODUCT_OF_CODES(64, 32, 32, 33, 34);
+    else if constexpr (HALF == 48)
+        PRODUCT_OF_CODES(96, 48, 48, 49, 50);
+    else if constexpr (HALF == 64)
+        PRODUCT_OF_CODES(128, 64, 64, 65, 66);
     else
         static_assert(HALF == 0, "an unsupported width");
 #endif

@@ -307,9 +307,9 @@ static void *act(const char *name, float *x, size_t n, enum argument_use use)
 }
 
 /* Computes out = w times the quantised output of a norm of x + add, scaled by `scale`; scale NULL: of the activated
- * gates and ups x. False: no quantised output was left. */
-static bool product_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
-                            int n_tokens)
+ * gates and ups x. gated: with the gated product. False: no quantised output was left. */
+static bool compute_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
+                         int n_tokens, bool gated)
 {
     const struct ops *real = backend_real_ops();
     struct queue *q = backend_real_queue();
@@ -326,7 +326,10 @@ static bool product_of_left(float *out, float *x, float *add, const struct weigh
     } else {
         left = real->inputs->activate(q, &dw, act("x", x, 2 * n, ARGUMENT_READ), ACTIVATION_SILU, n_tokens);
     }
-    if (left)
+    if (left && gated)
+        left = real->gated_product(q, act("result", out, (size_t)n_tokens * (size_t)(w->rows / 2), ARGUMENT_MADE), NULL,
+                                   &dw, ACTIVATION_SILU, n_tokens);
+    else if (left)
         real->matmul(q, act("result", out, (size_t)n_tokens * (size_t)w->rows, ARGUMENT_MADE), NULL, &dw, NULL,
                      n_tokens, false);
     const char *wrong = arguments_return();
@@ -335,6 +338,18 @@ static bool product_of_left(float *out, float *x, float *add, const struct weigh
     if (wrong != NULL)
         fail_msg("%s", wrong);
     return left;
+}
+
+static bool product_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
+                            int n_tokens)
+{
+    return compute_left(out, x, add, scale, w, n_tokens, false);
+}
+
+static bool gated_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
+                          int n_tokens)
+{
+    return compute_left(out, x, add, scale, w, n_tokens, true);
 }
 
 /* The bits are the same as those of a norm or an activation followed by a product that quantises its inputs. */
@@ -390,12 +405,115 @@ static void test_left(void **unused)
     }
 }
 
+/* ---- gates and ups of quantised inputs that are activated at once ---- */
+
+#define GATED_SAMPLES 9 /* tokens whose results are compared, at most */
+
+/* The activated products of the tokens that are compared. */
+static double *expected_gated(const float *x, const struct weight *w, const struct input_form *f, int n_tokens)
+{
+    const int gates = w->rows / 2, n = n_tokens < GATED_SAMPLES ? n_tokens : GATED_SAMPLES;
+    float *some = zeroed((size_t)n * (size_t)w->cols, sizeof *some);
+    double *want = zeroed((size_t)n * (size_t)gates, sizeof *want), *both;
+    for (int i = 0; i < n; i++)
+        memcpy(some + (size_t)i * (size_t)w->cols, x + (size_t)(n_tokens - 1 - i) * (size_t)w->cols,
+               (size_t)w->cols * sizeof *some);
+    both = expected(some, NULL, w, NULL, f, n);
+    for (int i = 0; i < n * gates; i++) {
+        const double *row = both + (size_t)(i / gates) * (size_t)w->rows, gate = row[i % gates];
+        want[i] = gate / (1 + exp(-gate)) * row[gates + i % gates];
+    }
+    free(some);
+    free(both);
+    return want;
+}
+
+/* Returns whether the backend has the operation for these sizes. */
+static bool check_gated(struct input_form f, int n_tokens, int gates, int cols)
+{
+    uint64_t state = 7 + (uint64_t)n_tokens * 1000003 + (uint64_t)gates * 1009 + (uint64_t)cols;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&f, 2 * gates, cols, &state);
+    struct guarded x = guarded_open((size_t)n_tokens * cols), out = guarded_open((size_t)n_tokens * gates);
+    bool has = false;
+    w.inputs = &f;
+    fill_rows(x.data, n_tokens, cols, &state);
+    memset(out.data, 0, out.n * sizeof *out.data);
+    if (takes(&w, &f) && backend_real_ops()->inputs->quantise == NULL)
+        has = ops->gated_product(&q, out.data, x.data, &w, ACTIVATION_SILU, n_tokens);
+    assert_int_equal(q.err.code, ERR_NONE);
+    if (has) {
+        char what[120];
+        const int n = n_tokens < GATED_SAMPLES ? n_tokens : GATED_SAMPLES;
+        double *want = expected_gated(x.data, &w, &f, n_tokens);
+        for (int i = 0; i < n; i++) {
+            snprintf(what, sizeof what, "2 x [%d,%d] x [%d], token %d", gates, cols, n_tokens, n_tokens - 1 - i);
+            close_enough(what, out.data + (size_t)(n_tokens - 1 - i) * (size_t)gates, want + (size_t)i * (size_t)gates,
+                         (size_t)gates, 4e-6, 2e-6);
+        }
+        free(want);
+    }
+    free(w.data);
+    guarded_close(&x);
+    guarded_close(&out);
+    return has;
+}
+
+static void test_gated(void **unused)
+{
+    static const int tokens[] = {17, 64, 100, 129, 193, 256, 1024, 1030}, gates[] = {16, 5896, 8192},
+                     cols[] = {16, 272};
+    struct input_form given = of_rows;
+    int n = 0;
+    (void)unused;
+    given.scale = 0.01f;
+    if (!backend_is_device() || backend_is_invariant())
+        return;
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (size_t g = 0; g < sizeof gates / sizeof gates[0]; g++)
+            for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
+                if (!left_out())
+                    n += check_gated(c + g == 2 ? given : of_rows, tokens[t], gates[g], cols[c]);
+    printf("# the backend has the operation for %d of these sizes\n", n);
+}
+
+/* The bits are the same if a norm has left the inputs quantised. */
+static void test_gated_left(void **unused)
+{
+    enum { TOKENS = 1024, GATES = 8192, COLS = 272 };
+    uint64_t state = 5;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&of_rows, 2 * GATES, COLS, &state), scale;
+    (void)unused;
+    w.inputs = &of_rows;
+    if (!backend_is_device() || backend_is_invariant() || !takes(&w, &of_rows)) {
+        free(w.data);
+        return;
+    }
+    scale = random_weight(backend_act(), 1, COLS, &state, 2);
+    float *x = zeroed(TOKENS * COLS, sizeof *x), *add = zeroed(TOKENS * COLS, sizeof *add);
+    float *in = zeroed(TOKENS * COLS, sizeof *in), *sum = zeroed(TOKENS * COLS, sizeof *sum);
+    float *want = zeroed((size_t)TOKENS * GATES, sizeof *want), *out = zeroed((size_t)TOKENS * GATES, sizeof *out);
+    fill_rows(x, TOKENS, COLS, &state);
+    random_fill(add, TOKENS * COLS, &state, 1);
+    memcpy(sum, x, TOKENS * COLS * sizeof *x);
+    ops->norm(&q, in, sum, add, NORM_RMS, &scale, NULL, TOKENS, COLS, 1e-5f);
+    if (ops->gated_product(&q, want, in, &w, ACTIVATION_SILU, TOKENS)) {
+        assert_true(gated_of_left(out, x, add, &scale, &w, TOKENS));
+        assert_memory_equal(out, want, (size_t)TOKENS * GATES * sizeof *out);
+    }
+    free(w.data);
+    free(scale.data);
+    free(x), free(add), free(in), free(sum), free(want), free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
         cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shares),      cmocka_unit_test(test_left),
+        cmocka_unit_test(test_shares),      cmocka_unit_test(test_left),       cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_gated_left),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,5 +1,6 @@
 /* kernels/cuda/products/gated.cuh - the product with gates and ups of an MLP, activated as it is stored: out[t][f] =
- * act(x[t] gate_f^T) (x[t] up_f^T), for devices whose warpgroups multiply (compute capability 9.0a). Rows of weights
+ * act(x[t] gate_f^T) (x[t] up_f^T), for devices whose warpgroups multiply (compute capability 9.0a). Both operands are
+ * 16-bit numbers, or codes of E4M3 with a scale for each row of weights and each token. Rows of weights
  * are the rows (M) of the tensor cores' products, tokens their columns (N): a tile is up to 128 gates and their ups by
  * FORM::TOKENS tokens, and each of two warpgroups has 64 gates and these gates' ups, so both parts of a result meet in
  * a thread's registers. One thread copies boxes of both operands to a ring of stages. Neighbouring blocks may form a
@@ -11,9 +12,9 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/warpgroup.cuh"
+#include "kernels/cuda/warpgroup_codes.cuh"
 
-#define GATED_COLS      64  /* of a stage: a row has 128 bytes */
+#define GATED_SPAN      128 /* bytes of a row in a stage */
 #define GATED_BOX       128 /* gates of a tile, or ups, at most */
 #define GATED_ALIGN     1024
 #define GATED_CONSUMERS 256
@@ -21,24 +22,26 @@
 #define GATED_PASS      2048 /* tokens of a pass over the weights, so that they stay in L2 */
 
 /* N: tokens of a tile; S: stages; C: blocks of a cluster, 1 or 2. LEAD: the first warpgroup is a stage ahead of the
- * second one, so that one multiplies while the other one stores its results. */
-template <int N, int S, int C, bool L>
+ * second one, of codes half of one, so that one multiplies while the other one adds or stores its results. CODES: the
+ * operands are codes. */
+template <int N, int S, int C, bool L, bool Q>
 struct gated_form {
-    static const int TOKENS = N, STAGES = S, CLUSTER = C;
-    static const bool LEAD = L;
+    static const int TOKENS = N, STAGES = S, CLUSTER = C, COLS = Q ? GATED_SPAN : GATED_SPAN / 2;
+    static const bool LEAD = L, CODES = Q;
 };
 
 template <typename T>
 struct gated_args {
     T *out; /* [n_tokens, rows] */
     int n_tokens, rows, cols;
-    int box; /* gates of a tile */
+    int box;                          /* gates of a tile */
+    const float *w_scales, *x_scales; /* of codes: [2 rows], [n_tokens] */
 };
 
 template <typename FORM>
 struct gated_shared {
-    char w[FORM::STAGES][2][GATED_BOX * 128]; /* gates, ups */
-    char x[FORM::STAGES][FORM::TOKENS * 128];
+    char w[FORM::STAGES][2][GATED_BOX * GATED_SPAN]; /* gates, ups */
+    char x[FORM::STAGES][FORM::TOKENS * GATED_SPAN];
     char out[2][FORM::TOKENS * 128]; /* of each warpgroup: rows of 64 results */
     uint64_t full[FORM::STAGES], empty[FORM::STAGES];
 };
@@ -73,7 +76,7 @@ struct gated_work {
 
     __device__ gated_work(const gated_args<T> &args, const CUtensorMap *x, const CUtensorMap *w,
                           gated_shared<FORM> *shared)
-        : a(args), x_map(x), w_map(w), sh(shared), n_stages((args.cols + GATED_COLS - 1) / GATED_COLS),
+        : a(args), x_map(x), w_map(w), sh(shared), n_stages((args.cols + FORM::COLS - 1) / FORM::COLS),
           of_rows((args.rows + args.box - 1) / args.box),
           of_tokens((args.n_tokens + CLUSTER * TOKENS - 1) / (CLUSTER * TOKENS)), n_tiles(of_rows * of_tokens),
           rank(CLUSTER > 1 ? cluster_rank() : 0)
@@ -125,17 +128,17 @@ struct gated_work {
     __device__ void bring_weights(const gated_tile &t, int stage, int slot) const
     {
         uint32_t full = shared_address(&sh->full[slot]);
-        barrier_expect(full, (2 * a.box + TOKENS) * 128);
+        barrier_expect(full, (2 * a.box + TOKENS) * GATED_SPAN);
         if constexpr (CLUSTER > 1) {
-            box_copy_to_both(shared_address(sh->w[slot][rank]), w_map, stage * GATED_COLS, t.row0, rank, full);
+            box_copy_to_both(shared_address(sh->w[slot][rank]), w_map, stage * FORM::COLS, t.row0, rank, full);
         } else {
             for (int i = 0; i < 2; i++)
-                box_copy(shared_address(sh->w[slot][i]), w_map, stage * GATED_COLS, t.row0, i, full);
+                box_copy(shared_address(sh->w[slot][i]), w_map, stage * FORM::COLS, t.row0, i, full);
         }
     }
     __device__ void bring_tokens(const gated_tile &t, int stage, int slot) const
     {
-        box_copy_shared(shared_address(sh->x[slot]), x_map, stage * GATED_COLS, t.token0, 0,
+        box_copy_shared(shared_address(sh->x[slot]), x_map, stage * FORM::COLS, t.token0, 0,
                         shared_address(&sh->full[slot]));
     }
     /* The first stages' weights are under way before the preceding kernel is done. */
@@ -173,35 +176,108 @@ struct gated_work {
                 barrier_arrive(empty);
         }
     }
-    __device__ void multiply(float (&sum)[2][TOKENS / 2], unsigned &count, int half) const
+    /* The next stage's gates and ups of a warpgroup, and tokens. */
+    struct operands {
+        uint64_t w[2], x;
+    };
+    __device__ operands wait_for(unsigned count, int half) const
+    {
+        int slot = slot_of(count);
+        barrier_wait(shared_address(&sh->full[slot]), phase_of(count));
+        uint64_t x = warpgroup_matrix<128>(shared_address(sh->x[slot]), 16, 1024);
+        uint64_t w = warpgroup_matrix<128>(shared_address(sh->w[slot]) + half * 64 * GATED_SPAN, 16, 1024);
+        return {{w, w + GATED_BOX * GATED_SPAN / 16}, x};
+    }
+    /* Lets the second warpgroup begin, once. */
+    __device__ static void lead(int half, bool begun)
+    {
+        if (FORM::LEAD && half == 0 && begun)
+            asm volatile("bar.arrive 3, 256;" ::: "memory");
+    }
+    __device__ void multiply_numbers(float (&sum)[2][TOKENS / 2], unsigned &count, int half) const
+    {
+        for (int s = 0; s < n_stages; s++, count++) {
+            const operands of = wait_for(count, half);
+            warpgroup_begin();
+#pragma unroll
+            for (int k = 0; k < FORM::COLS / 16; k++)
+#pragma unroll
+                for (int b = 0; b < 2; b++)
+                    warpgroup_product<T, true>(sum[b], of.w[b] + k * 2, of.x + k * 2);
+            warpgroup_commit();
+            warpgroup_wait<1>();
+            if (s > 0)
+                release(count - 1);
+            lead(half, s == 1 && count == 1);
+        }
+        warpgroup_wait<0>();
+        release(count - 1);
+        warpgroup_results(sum[0]);
+        warpgroup_results(sum[1]);
+    }
+    /* A stage's products of gates, then of ups, are added in other registers (see warpgroup_codes.cuh), while the other
+     * warpgroup multiplies. */
+    __device__ void multiply_codes(float (&sum)[2][TOKENS / 2], unsigned &count, int half) const
+    {
+        for (int s = 0; s < n_stages; s++, count++) {
+            const operands of = wait_for(count, half);
+#pragma unroll
+            for (int b = 0; b < 2; b++) {
+                float part[TOKENS / 2];
+                warpgroup_begin();
+                warpgroup_product_of_codes<false>(part, of.w[b], of.x);
+#pragma unroll
+                for (int k = 1; k < FORM::COLS / 32; k++)
+                    warpgroup_product_of_codes<true>(part, of.w[b] + k * 2, of.x + k * 2);
+                warpgroup_commit();
+                warpgroup_wait<0>();
+                if (b == 0)
+                    lead(half, count == 0);
+                else
+                    release(count);
+                warpgroup_results(part);
+#pragma unroll
+                for (int i = 0; i < TOKENS / 2; i++)
+                    sum[b][i] += part[i];
+            }
+        }
+    }
+    /* Multiplies the sums of codes by their scales. */
+    __device__ void scale(float (&sum)[2][TOKENS / 2], const gated_tile &t, int half) const
+    {
+        int lane = (int)threadIdx.x % 32, row = t.row0 + half * 64 + (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
+        float of_row[2][2];
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                of_row[b][h] = a.w_scales[b * a.rows + min(row + h * 8, a.rows - 1)];
+#pragma unroll
+        for (int i = 0; i < TOKENS / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                int token = t.token0 + i * 8 + lane % 4 * 2 + e;
+                float of_token = token < a.n_tokens ? a.x_scales[token] : 0.0f;
+#pragma unroll
+                for (int b = 0; b < 2; b++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        sum[b][i * 4 + h * 2 + e] *= of_row[b][h] * of_token;
+            }
+    }
+    __device__ void multiply(float (&sum)[2][TOKENS / 2], unsigned &count, const gated_tile &t, int half) const
     {
 #pragma unroll
         for (int b = 0; b < 2; b++)
 #pragma unroll
             for (int i = 0; i < TOKENS / 2; i++)
                 sum[b][i] = 0;
-        for (int s = 0; s < n_stages; s++, count++) {
-            int slot = slot_of(count);
-            barrier_wait(shared_address(&sh->full[slot]), phase_of(count));
-            uint64_t x = warpgroup_matrix<128>(shared_address(sh->x[slot]), 16, 1024);
-            uint64_t w = warpgroup_matrix<128>(shared_address(sh->w[slot]) + half * 64 * 128, 16, 1024);
-            warpgroup_begin();
-#pragma unroll
-            for (int k = 0; k < GATED_COLS / 16; k++)
-#pragma unroll
-                for (int b = 0; b < 2; b++)
-                    warpgroup_product<T, true>(sum[b], w + b * (GATED_BOX * 128 / 16) + k * 2, x + k * 2);
-            warpgroup_commit();
-            warpgroup_wait<1>();
-            if (s > 0)
-                release(count - 1);
-            if (FORM::LEAD && half == 0 && s == 1 && count == 1)
-                asm volatile("bar.arrive 3, 256;" ::: "memory");
+        if constexpr (FORM::CODES) {
+            multiply_codes(sum, count, half);
+            scale(sum, t, half);
+        } else {
+            multiply_numbers(sum, count, half);
         }
-        warpgroup_wait<0>();
-        release(count - 1);
-        warpgroup_results(sum[0]);
-        warpgroup_results(sum[1]);
     }
     /* silu(gate) up; the division's error is far below the rounding of the result. */
     __device__ static float result(float gate, float up)
@@ -238,23 +314,23 @@ struct gated_work {
                 *(uint4 *)(out + (size_t)token * a.rows) =
                     *(const uint4 *)(sh->out[half] + token * 128 + (unit ^ token % 8) * 16);
     }
-    __device__ void store_tile(const float (&sum)[2][TOKENS / 2], int i, int half) const
+    __device__ void store_tile(const float (&sum)[2][TOKENS / 2], const gated_tile &t, int half) const
     {
         asm volatile("bar.sync %0, 128;" ::"r"(1 + half) : "memory"); /* the last tile's are stored */
         put(sum, half);
         asm volatile("bar.sync %0, 128;" ::"r"(1 + half) : "memory");
-        store(tile(i), half);
+        store(t, half);
     }
     __device__ void multiply_all(int half) const
     {
         wait_for_previous(); /* which may still read the results' memory */
         unsigned count = 0;
-        if (FORM::LEAD && half == 1 && first() < n_tiles && n_stages > 1)
+        if (FORM::LEAD && half == 1 && first() < n_tiles && (FORM::CODES || n_stages > 1))
             asm volatile("bar.sync 3, 256;" ::: "memory");
         for (int i = first(); i < n_tiles; i += step()) {
             float sum[2][TOKENS / 2];
-            multiply(sum, count, half);
-            store_tile(sum, i, half);
+            multiply(sum, count, tile(i), half);
+            store_tile(sum, tile(i), half);
         }
     }
 };

@@ -420,3 +420,16 @@ bool product_of_inputs(struct queue *q, void *out, const void *x, const struct w
     }
     return true;
 }
+
+bool gated_product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, enum activation kind,
+                             int n_tokens)
+{
+    if (w->inputs == NULL || n_tokens <= CUDA_INPUTS_AS_THEY_ARE || ((uintptr_t)x | (uintptr_t)out) % 16 != 0 ||
+        rows_of_product(q, w, NULL, n_tokens) != n_tokens || !gated_product_takes_codes(q, w, kind, n_tokens))
+        return false;
+    const coded_inputs made = place_inputs(w, n_tokens);
+    if (x != NULL)
+        quantise(q, made, x, w);
+    gated_product_of_codes(q, out, made, w);
+    return true;
+}

@@ -25,6 +25,15 @@ bool inputs_by_clusters(struct queue *q, void *out, const coded_inputs &x, const
                         const struct weight *bias, bool accumulate);
 bool clusters_take_inputs(const struct queue *q, const struct weight *w, int n_tokens);
 
+/* out = silu of x times w's first rows, times x times the second ones; out: [x.n_rows, w->rows / 2] (gated.cu). And
+ * whether there is a kernel for it that is faster than product and activation. */
+bool gated_product_takes_codes(const struct queue *q, const struct weight *w, enum activation kind, int n_tokens);
+void gated_product_of_codes(struct queue *q, void *out, const coded_inputs &x, const struct weight *w);
+
+/* ops->gated_product of quantised weights (inputs.cu). */
+bool gated_product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, enum activation kind,
+                             int n_tokens);
+
 /* Called once at start. */
 void product_of_inputs_open(cudaError_t *rc, size_t shared_bytes);
 
