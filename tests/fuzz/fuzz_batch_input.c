@@ -3,21 +3,20 @@
  * Only the byte order mark of another encoding ends the reading. */
 #include "base/bom.h"
 #include "coordinator/batch/line.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scratch.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* late: the model becomes known only after the line has named it. */
 static void check_line(const struct input_line *from, const struct line_rules *rules, bool late)
 {
     const struct line_rules unknown = {NULL, rules->defaults};
     struct line *l = line_open(from, "in.jsonl", late ? &unknown : rules, (uint64_t)from->number, 1);
-    scratch_check(l == NULL || !late || (l->text != NULL) == (l->task->error.code == 0));
+    must(l == NULL || !late || (l->text != NULL) == (l->task->error.code == 0));
     if (l != NULL && late && l->text != NULL)
         line_check(l, rules);
-    scratch_check(l != NULL && l->id != NULL && l->id[0] != '\0' && strlen(l->id) <= LINE_MAX_ID_BYTES + 32);
+    must(l != NULL && l->id != NULL && l->id[0] != '\0' && strlen(l->id) <= LINE_MAX_ID_BYTES + 32);
     if (l->task->error.code != 0)
-        scratch_check(l->task->error.message[0] != '\0');
+        must(l->task->error.message[0] != '\0');
     (void)line_seed(7, l->id);
     line_name_field(l);
     line_close(l);
@@ -34,20 +33,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *path = scratch_path("in.jsonl");
     json_t *defaults = json_pack("{s:i}", "max_tokens", 5);
     const struct line_rules rules = {&model, defaults};
-    scratch_check(inputs_open(&in, &path, 1, &e) == 0 && in.bytes == (int64_t)size);
+    must(inputs_open(&in, &path, 1, &e) == 0 && in.bytes == (int64_t)size);
     for (enum input_got got; (got = inputs_next(&in, &line, &e)) != INPUT_END;) {
         if (got == INPUT_FAILED) {
-            scratch_check(number == 0 && e.text[0] != '\0' && bom_bytes((const char *)data, size, "", &again) < 0);
+            must(number == 0 && e.text[0] != '\0' && bom_bytes((const char *)data, size, "", &again) < 0);
             goto out;
         }
-        scratch_check(got == INPUT_LINE && line.number > number && line.index == line.number - 1 && line.end > end);
-        scratch_check(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
+        must(got == INPUT_LINE && line.number > number && line.index == line.number - 1 && line.end > end);
+        must(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
         number = line.number;
         end = line.end;
         check_line(&line, &rules, false);
         check_line(&line, &rules, true);
     }
-    scratch_check(in.bytes_read == (int64_t)size && end <= (int64_t)size + 1);
+    must(in.bytes_read == (int64_t)size && end <= (int64_t)size + 1);
 out:
     inputs_close(&in);
     json_decref(defaults);

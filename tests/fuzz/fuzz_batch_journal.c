@@ -3,11 +3,10 @@
  * unchanged, and its hash then detects any change; a refused one is left unchanged. */
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/result.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scratch.h"
 
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool take_line(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
 {
@@ -15,10 +14,10 @@ static bool take_line(void *context, const char *line, size_t bytes, int64_t off
     bool failed = false;
     int64_t *next = context;
     (void)e;
-    scratch_check(offset == *next && memchr(line, '\n', bytes) == NULL);
+    must(offset == *next && memchr(line, '\n', bytes) == NULL);
     if (!result_read(line, bytes, id, &failed))
         return false;
-    scratch_check(id[0] != '\0' && strlen(id) <= LINE_MAX_ID_BYTES);
+    must(id[0] != '\0' && strlen(id) <= LINE_MAX_ID_BYTES);
     *next += (int64_t)bytes + 1;
     return true;
 }
@@ -29,9 +28,9 @@ static bool recover(struct journal *j, const json_t *was, int64_t trusted, int64
     int64_t next = 0;
     struct err e = {0};
     const struct journal_reader reader = {RESULT_BEGIN, take_line, &next};
-    scratch_check(journal_open(j, scratch_path("out"), 0, &e) == 0);
+    must(journal_open(j, scratch_path("out"), 0, &e) == 0);
     int rc = journal_check(j, was, &e) == 0 ? journal_recover(j, trusted, &reader, cut, &e) : -1;
-    scratch_check((rc == 0) == (e.code == ERR_NONE) && (rc != 0 || next == j->bytes));
+    must((rc == 0) == (e.code == ERR_NONE) && (rc != 0 || next == j->bytes));
     if (rc != 0)
         journal_close(j);
     return rc == 0;
@@ -41,10 +40,10 @@ static void check_same(const uint8_t *data, size_t bytes, size_t most)
 {
     static char there[1 << 20];
     FILE *f = fopen(scratch_path("out"), "re");
-    scratch_check(f != NULL);
+    must(f != NULL);
     size_t n = fread(there, 1, sizeof there, f);
     (void)fclose(f);
-    scratch_check(n == bytes && n <= most && memcmp(there, data, n) == 0);
+    must(n == bytes && n <= most && memcmp(there, data, n) == 0);
 }
 
 /* Flips one bit of the part that was on disk. */
@@ -56,8 +55,8 @@ static void check_damage(const uint8_t *data, size_t bytes, const json_t *was)
     memcpy(damaged, data, bytes);
     damaged[bytes / 2] ^= 1;
     scratch_write("out", damaged, bytes);
-    scratch_check(journal_open(&j, scratch_path("out"), 0, &e) == 0);
-    scratch_check(journal_check(&j, was, &e) != 0 && e.code == ERR_INPUT);
+    must(journal_open(&j, scratch_path("out"), 0, &e) == 0);
+    must(journal_check(&j, was, &e) != 0 && e.code == ERR_INPUT);
     journal_close(&j);
     free(damaged);
 }
@@ -78,13 +77,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     size_t kept = (size_t)j.bytes;
-    scratch_check(kept + (size_t)cut == size && (kept == 0 || data[kept - 1] == '\n'));
-    scratch_check(journal_sync(&j, &e) == 0 && j.synced != NULL);
+    must(kept + (size_t)cut == size && (kept == 0 || data[kept - 1] == '\n'));
+    must(journal_sync(&j, &e) == 0 && j.synced != NULL);
     json_t *was = json_incref(j.synced);
     journal_close(&j);
     check_same(data, kept, size);
-    scratch_check(recover(&j, was, (int64_t)kept, &cut) && cut == 0 && j.intact == (int64_t)kept);
-    scratch_check(journal_sync(&j, &e) == 0 && json_equal(j.synced, was));
+    must(recover(&j, was, (int64_t)kept, &cut) && cut == 0 && j.intact == (int64_t)kept);
+    must(journal_sync(&j, &e) == 0 && json_equal(j.synced, was));
     journal_close(&j);
     if (kept > 0)
         check_damage(data, kept, was);

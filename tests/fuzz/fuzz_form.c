@@ -2,6 +2,7 @@
  * or is refused in one line; texts that follow its masks have the form, and those of schemas are JSON. The first byte
  * of the input selects the kind and the choice of tokens, the rest is the source. Corpus: tests/fuzz/corpus/form. */
 #include "base/utf8.h"
+#include "tests/fuzz/fuzz.h"
 #include "text/grammar/form.h"
 #include "text/tokenizer/unicode.h"
 
@@ -10,14 +11,6 @@
 #include <string.h>
 
 #define MOST_TOKENS 40
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 /* Has all single bytes, and some tokens of several bytes. */
 static struct tokenizer *open_tokenizer(void)
@@ -48,7 +41,7 @@ static struct tokenizer *open_tokenizer(void)
     json_t *file = json_pack("{s:{s:s, s:o, s:[]}, s:{s:s}}", "model", "type", "BPE", "vocab", vocab, "merges",
                              "decoder", "type", "ByteLevel");
     char *text = json_dumps(file, 0);
-    check(text != NULL && tokenizer_open_memory(&t, text, strlen(text), "fuzz", &e) == 0);
+    must(text != NULL && tokenizer_open_memory(&t, text, strlen(text), "fuzz", &e) == 0);
     free(text);
     json_decref(file);
     return t;
@@ -67,16 +60,16 @@ static void check_text(const struct form *form, const struct text_buffer *text)
 {
     struct err e = {0};
     json_error_t where;
-    check(machine_matches(&form->grammar.graph, form->grammar.start, text->data != NULL ? text->data : "", text->bytes,
-                          &e));
+    must(machine_matches(&form->grammar.graph, form->grammar.start, text->data != NULL ? text->data : "", text->bytes,
+                         &e));
     if (form->kind == FORM_CALLS) /* its text may contain special tokens */
         return;
-    check(utf8_invalid_at(text->data != NULL ? text->data : "", text->bytes) == text->bytes);
+    must(utf8_invalid_at(text->data != NULL ? text->data : "", text->bytes) == text->bytes);
     if (form->kind != FORM_SCHEMA && form->kind != FORM_OBJECT)
         return;
     json_t *value =
         json_loadb(text->data, text->bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &where);
-    check(value != NULL);
+    must(value != NULL);
     json_decref(value);
 }
 
@@ -99,14 +92,14 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
     struct text_buffer text = {0};
     struct err e = {0};
     uint32_t mask[16];
-    check(grammar_run_open(&run, &form->grammar, lexicon, &e) == 0);
+    must(grammar_run_open(&run, &form->grammar, lexicon, &e) == 0);
     for (int i = 0; i < MOST_TOKENS && grammar_run_mask(&run, NULL, 0, mask, &e) == 0; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         int32_t id = choose_token(mask, lexicon->n_tokens, seed >> 33);
         attempt(&run, lexicon->n_tokens, seed >> 23);
         size_t n;
         const unsigned char *bytes = lexicon_bytes(lexicon, id, &n);
-        check(text_append(&text, (const char *)bytes, n, &e) == 0);
+        must(text_append(&text, (const char *)bytes, n, &e) == 0);
         if (grammar_run_take(&run, id, &e) != 0)
             break; /* too many ways to continue */
         if (run.machine->state[run.now.state].complete)
@@ -114,7 +107,7 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
         if (grammar_run_ended(&run))
             break;
     }
-    check(e.code == ERR_NONE || e.code == ERR_UNSUPPORTED || e.code == ERR_INPUT);
+    must(e.code == ERR_NONE || e.code == ERR_UNSUPPORTED || e.code == ERR_INPUT);
     text_free(&text);
     grammar_run_close(&run);
 }
@@ -129,12 +122,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     if (tokenizer == NULL) {
         tokenizer = open_tokenizer();
-        check(lexicon_open(&lexicon, tokenizer, tokenizer_vocab_size(tokenizer), &e) == 0);
+        must(lexicon_open(&lexicon, tokenizer, tokenizer_vocab_size(tokenizer), &e) == 0);
     }
     enum form_kind kind = (enum form_kind)(1 + data[0] % (FORM_KINDS - 1));
     if (form_open_text(&form, kind, (const char *)data + 1, size - 1, &e) != 0) {
-        check(e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED);
-        check(e.text[0] != '\0' && strchr(e.text, '\n') == NULL);
+        must(e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED);
+        must(e.text[0] != '\0' && strchr(e.text, '\n') == NULL);
         return 0;
     }
     follow(form, &lexicon, data[0]);

@@ -1,13 +1,12 @@
 /* tests/fuzz/fuzz_http.c - libFuzzer target for bytes that a client sends to the gateway: a head and a body, in pieces
  * of a size that the input selects. The split into pieces does not change their meaning. */
 #include "gateway/http/body.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_BODY 4096
-
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
 
 struct outcome {
     int status; /* of the refusal */
@@ -35,8 +34,7 @@ static void feed(struct outcome *o, struct http_body *b, const char *text, size_
     for (size_t to = piece;; to += piece) {
         size_t end = to < n ? to : n;
         from += b->done ? 0 : http_body_feed(b, text + from, end - from, &content, r);
-        if (from > end || bytes_count(&content) > MOST_BODY)
-            abort();
+        must(from <= end && bytes_count(&content) <= MOST_BODY);
         if (r->status != 0 || b->done || end == n)
             break;
     }
@@ -54,8 +52,7 @@ static struct outcome read_request(const char *text, size_t n, size_t piece)
     size_t bytes = find_head(text, n, piece, &r);
     char *head = bytes > 0 ? malloc(bytes) : NULL;
     struct http_body b;
-    if (h == NULL || (bytes > 0 && head == NULL))
-        abort();
+    must(h != NULL && (bytes == 0 || head != NULL));
     if (bytes > 0) {
         memcpy(head, text, bytes);
         if (http_head_read(h, head, bytes, &r) == 0 && http_body_begin(&b, h, MOST_BODY, &r) == 0)
@@ -68,14 +65,13 @@ static struct outcome read_request(const char *text, size_t n, size_t piece)
     return o;
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 2)
         return 0;
     const char *text = (const char *)data + 1;
     struct outcome whole = read_request(text, n - 1, n), parts = read_request(text, n - 1, 1 + data[0] % 32);
-    if (whole.status != parts.status || whole.used != parts.used || whole.body != parts.body ||
-        whole.done != parts.done || whole.n_fields != parts.n_fields)
-        abort();
+    must(whole.status == parts.status && whole.used == parts.used && whole.body == parts.body);
+    must(whole.done == parts.done && whole.n_fields == parts.n_fields);
     return 0;
 }

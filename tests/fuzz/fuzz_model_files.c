@@ -3,13 +3,12 @@
  * the vocabulary; a refusal names the file. */
 #include "commands/generation.h"
 #include "commands/options.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scratch.h"
 #include "text/chat.h"
 #include "text/tokenizer/tokenizer.h"
 
 #define VOCAB 5
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char tokenizer_json[] =
     "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"single_word\":false,\"lstrip\":false,"
@@ -21,7 +20,7 @@ static const char tokenizer_json[] =
 
 static void check_refused(const struct err *e, const char *name)
 {
-    scratch_check(e->code != ERR_NONE && strstr(e->text, name) != NULL);
+    must(e->code != ERR_NONE && strstr(e->text, name) != NULL);
 }
 
 static void check_tokenizer(void)
@@ -35,7 +34,7 @@ static void check_tokenizer(void)
     }
     if (tokenizer_encode(t, "abba", 4, 1, &ids, &e) == 0)
         for (size_t i = 0; i < ids.n; i++)
-            scratch_check(ids.id[i] >= 0 && ids.id[i] < VOCAB);
+            must(ids.id[i] >= 0 && ids.id[i] < VOCAB);
     token_list_free(&ids);
     tokenizer_close(&t);
 }
@@ -47,7 +46,7 @@ static void check_chat(void)
     struct err e = {0};
     if (chat_template_open(&chat, scratch, NULL, why, sizeof why, &e) != 0)
         check_refused(&e, "tokenizer_config.json");
-    scratch_check(chat != NULL || e.code != ERR_NONE || why[0] != '\0');
+    must(chat != NULL || e.code != ERR_NONE || why[0] != '\0');
     chat_template_close(&chat);
 }
 
@@ -57,11 +56,11 @@ static void check_rules(const struct generate_options *o)
     int32_t bos = -1;
     struct err e = {0};
     if (generation_rules(&rules, &bos, o, VOCAB, &e) == 0) {
-        scratch_check(rules.sampling.n_eos >= 0 && rules.sampling.n_eos <= SAMPLING_MAX_EOS);
+        must(rules.sampling.n_eos >= 0 && rules.sampling.n_eos <= SAMPLING_MAX_EOS);
         for (int i = 0; i < rules.sampling.n_eos; i++)
-            scratch_check(rules.sampling.eos[i] >= 0 && rules.sampling.eos[i] < VOCAB);
+            must(rules.sampling.eos[i] >= 0 && rules.sampling.eos[i] < VOCAB);
     } else {
-        scratch_check(e.code != ERR_NONE && e.text[0] != '\0');
+        must(e.code != ERR_NONE && e.text[0] != '\0');
     }
     generation_rules_close(&rules);
 }
@@ -79,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         char *argv[] = {"lockstep", "generate", "--model", folder, "--prompt", "a", NULL};
         scratch_write("tokenizer.json", tokenizer_json, sizeof tokenizer_json - 1);
         scratch_write("config.json", "{\"bos_token_id\":3,\"eos_token_id\":[4,9]}", 39);
-        scratch_check(options_parse(&o, 6, argv, &e) == 0);
+        must(options_parse(&o, 6, argv, &e) == 0);
         opened = true;
     }
     check_tokenizer();

@@ -6,17 +6,15 @@
 #include "gateway/api/openai.h"
 #include "gateway/api/responses.h"
 #include "gateway/api/samples.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n);
-
 static void check_text(const struct bytes *b)
 {
     json_t *again = json_loadb(bytes_start(b), bytes_count(b), JSON_ALLOW_NUL, NULL);
-    if (again == NULL)
-        abort();
+    must(again != NULL);
     json_decref(again);
 }
 
@@ -24,8 +22,7 @@ static void check_value(json_t *value)
 {
     char *text = value != NULL ? json_text(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     json_decref(value);
-    if (text == NULL)
-        abort();
+    must(text != NULL);
     free(text);
 }
 
@@ -38,8 +35,7 @@ static void translate(const json_t *root)
     struct fault f = {0};
     x = (struct exchange){.gateway = &g};
     json_t *message = openai_translate(&x, root, &r, &f);
-    if ((message == NULL) != (f.status != 0))
-        abort();
+    must((message == NULL) == (f.status != 0));
     if (message != NULL)
         check_value(message);
 }
@@ -49,8 +45,7 @@ static void translate_others(const json_t *root)
     for (int i = 0; i < 3; i++) {
         struct fault f = {0};
         json_t *chat = i == 0 ? responses_translate(root, &f) : messages_translate(root, i == 1, &f);
-        if ((chat == NULL) != (f.status != 0))
-            abort();
+        must((chat == NULL) == (f.status != 0));
         if (chat != NULL)
             translate(chat);
         json_decref(chat);
@@ -69,8 +64,7 @@ static void translate_inputs(const json_t *root)
         struct inputs_call in = {.style = &style, .n_top = 1};
         struct fault f = {0};
         json_t *message = inputs_translate(&in, root, &f);
-        if ((message == NULL) != (f.status != 0))
-            abort();
+        must((message == NULL) == (f.status != 0));
         if (message != NULL)
             check_value(message);
         check_value(inputs_details(&in, root, root));
@@ -103,12 +97,11 @@ static void scrape(const char *text)
     bytes_free(&b);
 }
 
-int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct err e = {0};
     char *text = malloc(n + 1);
-    if (text == NULL)
-        abort();
+    must(text != NULL);
     memcpy(text, data, n);
     text[n] = '\0';
     json_t *root = json_parse(text, n, "input", &e);

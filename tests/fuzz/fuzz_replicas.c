@@ -6,6 +6,7 @@
 #include "coordinator/replicas/model_code.h"
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,26 +18,19 @@
 #define N_SLOTS 3
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct order_rules rules = {VOCAB, MAX_LEN};
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 static void check_order(const struct order *o)
 {
     const struct task *task = o->task;
     for (int i = 0; task != NULL && i < task->n_prompts; i++) {
         const struct choices *set = &task->choices[i];
-        check(set->prompt.n >= 1 && (int64_t)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
+        must(set->prompt.n >= 1 && (int64_t)set->prompt.n + set->rules->max_tokens <= MAX_LEN);
         for (size_t k = 0; k < set->prompt.n; k++)
-            check(set->prompt.id[k] >= 0 && set->prompt.id[k] < VOCAB);
-        check(set->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
-              (set->rules->stop == NULL || set->rules->stop->n <= STOP_MAX_STRINGS));
+            must(set->prompt.id[k] >= 0 && set->prompt.id[k] < VOCAB);
+        must(set->rules->sampling.n_top <= SAMPLING_MAX_TOP &&
+             (set->rules->stop == NULL || set->rules->stop->n <= STOP_MAX_STRINGS));
     }
 }
 
@@ -46,7 +40,7 @@ static bool encode_again(struct wire_out *again, const uint8_t *data, size_t siz
 {
     struct err e = {0};
     struct order *o = order_decode(data, size, &rules, 0, &e);
-    check((o != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    must((o != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     if (o == NULL)
         return false;
     check_order(o);
@@ -63,9 +57,9 @@ static void order(const uint8_t *data, size_t size)
     bool formed = false;
     if (!encode_again(&again, data, size, &formed))
         return;
-    check(again.bytes == size || formed);
+    must(again.bytes == size || formed);
     if (formed)
-        check(encode_again(&third, again.data, again.bytes, &formed) && third.bytes == again.bytes);
+        must(encode_again(&third, again.data, again.bytes, &formed) && third.bytes == again.bytes);
     wire_free(&again);
     wire_free(&third);
 }
@@ -98,7 +92,7 @@ static struct task *make_task(uint64_t number)
     task->work.progress = calloc(2, sizeof *task->work.progress);
     task->rules[0] = g->rules;
     struct token_list prompt = {calloc(2, sizeof(int32_t)), 2, 2};
-    check(choices_open(&task->choices[0], &g->search, &task->rules[0], &prompt, &e) == 0);
+    must(choices_open(&task->choices[0], &g->search, &task->rules[0], &prompt, &e) == 0);
     task->n_prompts = 1;
     return task;
 }
@@ -111,11 +105,11 @@ static void report(const uint8_t *data, size_t size)
     for (int i = 0; i < N_JOBS; i++)
         mine[i] = known[i] = make_task((uint64_t)i);
     struct report *r = report_decode(data, size, &is, 0, &e);
-    check((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    must((r != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     for (const struct delta *p = r != NULL ? r->first : NULL; p != NULL; p = p->next)
-        check(p->prompt_index == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
+        must(p->prompt_index == 0 && p->choice < 2 && (p->logprobs == NULL || p->n_ids > 0));
     for (const struct task *task = r != NULL ? r->done : NULL; task != NULL; task = task->work.next)
-        check(task == mine[0] || task == mine[1]);
+        must(task == mine[0] || task == mine[1]);
     steps_report_free(r);
     for (int i = 0; i < N_JOBS; i++)
         task_close(mine[i]);
@@ -128,13 +122,13 @@ static void model_order(const uint8_t *data, size_t size)
     struct err e = {0};
     struct wire_out again = {0};
     struct model_order *o = model_order_decode(data, size, N_SLOTS, &e);
-    check((o != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    must((o != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     if (o == NULL)
         return;
-    check(o->slot >= 0 && o->slot < N_SLOTS && o->handle == NULL);
-    check(o->kind != MODEL_LOAD || (o->name[0] != '\0' && o->dir[0] != '\0' && o->vocab > 0));
+    must(o->slot >= 0 && o->slot < N_SLOTS && o->handle == NULL);
+    must(o->kind != MODEL_LOAD || (o->name[0] != '\0' && o->dir[0] != '\0' && o->vocab > 0));
     model_order_encode(&again, o);
-    check(again.bytes == size && memcmp(again.data, data, size) == 0);
+    must(again.bytes == size && memcmp(again.data, data, size) == 0);
     wire_free(&again);
     free(o);
 }
@@ -143,10 +137,10 @@ static void model_word(const uint8_t *data, size_t size)
 {
     struct err e = {0};
     struct model_word *w = model_word_decode(data, size, N_SLOTS, &e);
-    check((w != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    must((w != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
     if (w != NULL)
-        check(w->slot >= 0 && w->slot < N_SLOTS && strchr(w->why.text, '\n') == NULL &&
-              (w->kind == MODEL_FAILED) == (w->why.code != ERR_NONE));
+        must(w->slot >= 0 && w->slot < N_SLOTS && strchr(w->why.text, '\n') == NULL &&
+             (w->kind == MODEL_FAILED) == (w->why.code != ERR_NONE));
     free(w);
 }
 
@@ -183,10 +177,10 @@ static void set_rules(struct task *task, bool beams)
     r->sampling.bias_id[r->sampling.n_bias] = 9;
     r->sampling.bias[r->sampling.n_bias++] = -1;
     r->want_prompt_logprobs = true;
-    check(form_open_text(&task->form, FORM_SCHEMA, schema, sizeof schema - 1, &e) == 0);
+    must(form_open_text(&task->form, FORM_SCHEMA, schema, sizeof schema - 1, &e) == 0);
     r->form = task->form;
     r->stop = task->message.stop = stop_open(2, stop, &e);
-    check(r->stop != NULL);
+    must(r->stop != NULL);
 }
 
 static void finish_choices(struct choices *set)
@@ -200,7 +194,7 @@ static void finish_choices(struct choices *set)
         struct request *r = set->choice[c];
         const struct sampled token = {.token = 60 + c, .logprob = -0.5f};
         r->rules = set->rules;
-        check(request_append(r, &token, &e) == 0 && text_append(&r->text, "a b", 3, &e) == 0);
+        must(request_append(r, &token, &e) == 0 && text_append(&r->text, "a b", 3, &e) == 0);
         r->released = 2;
         r->finish = FINISH_LENGTH;
     }
@@ -211,7 +205,7 @@ static void write_seed(const char *folder, const char *name, struct wire_out *w)
     char path[4096];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
-    check(file != NULL && !w->failed && fwrite(w->data, 1, w->bytes, file) == w->bytes && fclose(file) == 0);
+    must(file != NULL && !w->failed && fwrite(w->data, 1, w->bytes, file) == w->bytes && fclose(file) == 0);
     wire_free(w);
 }
 
@@ -221,7 +215,7 @@ static void seed_order(const char *folder, const char *name, const struct order 
     struct err e = {0};
     order_encode(&w, o, 0);
     struct order *again = order_decode(w.data, w.bytes, &rules, 0, &e);
-    check(again != NULL);
+    must(again != NULL);
     order_free(again);
     write_seed(folder, name, &w);
 }
@@ -257,7 +251,7 @@ static void seed_report(const char *folder, struct task *a, struct task *b)
         known[i] = make_task((uint64_t)i);
     struct task *const mine[N_JOBS] = {known[0], known[1]};
     struct report *again = report_decode(w.data, w.bytes, &is, 5, &e);
-    check(again != NULL);
+    must(again != NULL);
     steps_report_free(again);
     for (int i = 0; i < N_JOBS; i++)
         task_close(mine[i]);

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "coordinator/tasks/encode.h"
 #include "protocol/reply.h"
+#include "tests/fuzz/fuzz.h"
 #include "text/chat_parts.h"
 #include "text/stop.h"
 #include "text/tokenizer/unicode.h"
@@ -16,15 +17,7 @@
 
 #define VOCAB 300
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static const struct protocol_model model = {.name = "m", .vocab = VOCAB, .n_eos = 2, .eos = {1, 2}};
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 /* Has single bytes, and the special tokens of chats. */
 static struct tokenizer *open_tokenizer(void)
@@ -48,7 +41,7 @@ static struct tokenizer *open_tokenizer(void)
                   "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0,
                   "post_processor", "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
     char *text = json_dumps(root, 0);
-    check(text != NULL && tokenizer_open_memory(&t, text, strlen(text), "fuzz", &e) == 0);
+    must(text != NULL && tokenizer_open_memory(&t, text, strlen(text), "fuzz", &e) == 0);
     free(text);
     json_decref(root);
     return t;
@@ -56,9 +49,9 @@ static struct tokenizer *open_tokenizer(void)
 
 static void check_reply(char *text, size_t bytes)
 {
-    check(text != NULL && strlen(text) == bytes);
+    must(text != NULL && strlen(text) == bytes);
     json_t *root = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
-    check(json_is_object(root));
+    must(json_is_object(root));
     json_decref(root);
     free(text);
 }
@@ -66,8 +59,8 @@ static void check_reply(char *text, size_t bytes)
 static void check_error(const struct protocol_message *m, const struct protocol_error *error)
 {
     size_t bytes = 0;
-    check(error->code == 400 || error->code == 404 || error->code == 413);
-    check(error->message[0] != '\0' && strpbrk(error->message, "\n\r\x1b") == NULL);
+    must(error->code == 400 || error->code == 404 || error->code == 413);
+    must(error->message[0] != '\0' && strpbrk(error->message, "\n\r\x1b") == NULL);
     char *text = reply_error(m->request_id, error, &bytes);
     check_reply(text, bytes);
 }
@@ -75,29 +68,29 @@ static void check_error(const struct protocol_message *m, const struct protocol_
 static void check_ids(const int32_t *id, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        check(id[i] >= 0 && id[i] < VOCAB);
+        must(id[i] >= 0 && id[i] < VOCAB);
 }
 
 static void check_rules(const struct protocol_generate *g)
 {
     const struct request_rules *r = &g->rules;
     const struct sampling *s = &r->sampling;
-    check(r->max_tokens == PROTOCOL_FILL || (r->max_tokens >= 1 && r->max_tokens <= PROTOCOL_MAX_TOKENS));
-    check(s->min_tokens >= 0 && (r->max_tokens < 0 || s->min_tokens <= r->max_tokens));
-    check(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 &&
-          s->min_p <= 1 && s->top_k >= 0 && s->repetition_penalty > 0);
-    check(s->n_top >= 0 && s->n_top <= SAMPLING_MAX_TOP && s->n_prompt_top >= 0 && s->n_prompt_top <= SAMPLING_MAX_TOP);
-    check(s->n_bias >= 0 && s->n_bias <= SAMPLING_MAX_BIAS && s->n_eos >= 0 && s->n_eos <= SAMPLING_MAX_EOS);
+    must(r->max_tokens == PROTOCOL_FILL || (r->max_tokens >= 1 && r->max_tokens <= PROTOCOL_MAX_TOKENS));
+    must(s->min_tokens >= 0 && (r->max_tokens < 0 || s->min_tokens <= r->max_tokens));
+    must(s->temperature >= 0 && s->temperature <= 100 && s->top_p >= 0 && s->top_p <= 1 && s->min_p >= 0 &&
+         s->min_p <= 1 && s->top_k >= 0 && s->repetition_penalty > 0);
+    must(s->n_top >= 0 && s->n_top <= SAMPLING_MAX_TOP && s->n_prompt_top >= 0 && s->n_prompt_top <= SAMPLING_MAX_TOP);
+    must(s->n_bias >= 0 && s->n_bias <= SAMPLING_MAX_BIAS && s->n_eos >= 0 && s->n_eos <= SAMPLING_MAX_EOS);
     check_ids(s->bias_id, (size_t)s->n_bias);
     check_ids(s->eos, (size_t)s->n_eos);
-    check(r->n_stop_ids >= 0 && r->n_stop_ids <= REQUEST_MAX_STOP_IDS);
-    check(r->stop == NULL || (r->stop->n >= 1 && r->stop->n <= STOP_MAX_STRINGS));
+    must(r->n_stop_ids >= 0 && r->n_stop_ids <= REQUEST_MAX_STOP_IDS);
+    must(r->stop == NULL || (r->stop->n >= 1 && r->stop->n <= STOP_MAX_STRINGS));
     for (int i = 0; r->stop != NULL && i < r->stop->n; i++)
-        check(r->stop->string[i].bytes > 0 && r->stop->string[i].bytes <= STOP_MAX_BYTES);
+        must(r->stop->string[i].bytes > 0 && r->stop->string[i].bytes <= STOP_MAX_BYTES);
     int each = g->search.num_beams > 1 ? g->search.num_beams : g->search.n;
-    check(g->search.n >= 1 && g->search.num_beams >= 1 && g->search.num_beams <= BEAM_MAX);
-    check((int64_t)g->n_prompts * each <= PROTOCOL_MAX_SEQUENCES);
-    check(g->timeout_ms >= 0);
+    must(g->search.n >= 1 && g->search.num_beams >= 1 && g->search.num_beams <= BEAM_MAX);
+    must((int64_t)g->n_prompts * each <= PROTOCOL_MAX_SEQUENCES);
+    must(g->timeout_ms >= 0);
 }
 
 static const char source[] =
@@ -113,7 +106,7 @@ static void check_injection(const struct protocol_generate *g, const struct toke
     bool replaced = json_object_get(g->chat.variables, "bos_token") != NULL;
     for (size_t i = 0; i < ids->n; i++)
         n += tokenizer_is_special(t, ids->id[i]);
-    check(n == want - replaced);
+    must(n == want - replaced);
 }
 
 /* Words of a prediction never become special tokens. */
@@ -124,9 +117,9 @@ static void encode_predicted(const struct protocol_generate *g, const struct tok
     if (encode_prediction(g, t, VOCAB, &ids, &error) == 0)
         check_ids(ids.id, ids.n);
     else
-        check(error.code == 400 && error.message[0] != '\0');
+        must(error.code == 400 && error.message[0] != '\0');
     for (size_t i = 0; i < ids.n; i++)
-        check(!tokenizer_is_special(t, ids.id[i]));
+        must(!tokenizer_is_special(t, ids.id[i]));
     token_list_free(&ids);
 }
 
@@ -137,12 +130,12 @@ static void encode(const struct protocol_generate *g, const struct tokenizer *t,
         struct token_list ids = {0};
         struct protocol_error error = {0};
         if (encode_request(g, i, t, chat, VOCAB, -1, &ids, &error) == 0) {
-            check(ids.n > 0 || g->may_be_empty);
+            must(ids.n > 0 || g->may_be_empty);
             check_ids(ids.id, ids.n);
             if (g->prompt == NULL && !g->parse_special)
                 check_injection(g, &ids, t);
         } else {
-            check(error.code == 400 && error.message[0] != '\0');
+            must(error.code == 400 && error.message[0] != '\0');
         }
         token_list_free(&ids);
     }
@@ -155,11 +148,11 @@ static void check_message(const struct protocol_message *m, const struct tokeniz
         check_ids(m->ids.id, m->ids.n);
     if (m->op != PROTOCOL_GENERATE && m->op != PROTOCOL_TOKENIZE)
         return;
-    check(g->n_prompts >= 1 && (g->prompt != NULL) != (g->turn != NULL));
+    must(g->n_prompts >= 1 && (g->prompt != NULL) != (g->turn != NULL));
     for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++) {
         const struct protocol_prompt *p = &g->prompt[i];
-        check((p->text != NULL) != (p->id != NULL));
-        check(p->text == NULL || p->text[p->bytes] == '\0');
+        must((p->text != NULL) != (p->id != NULL));
+        must(p->text == NULL || p->text[p->bytes] == '\0');
         check_ids(p->id, p->n_ids);
     }
     if (m->op == PROTOCOL_GENERATE)
@@ -178,7 +171,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tokenizer == NULL) {
         tokenizer = open_tokenizer();
         chat.tokens = json_pack("{s:s}", "bos_token", "<s>");
-        check(jinja_open(&chat.usual, "fuzz", source, sizeof source - 1, &e) == 0);
+        must(jinja_open(&chat.usual, "fuzz", source, sizeof source - 1, &e) == 0);
     }
     if (protocol_parse(&m, (const char *)data, size, &model, size % 2 == 0, &error) != 0)
         check_error(&m, &error);

@@ -2,24 +2,22 @@
  * bytes is parsed as part of a file with some data after it. An accepted header must fulfil the promises of the
  * checks. */
 #include "partition/checkpoint.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(const struct checkpoint *c, uint64_t start, uint64_t file_bytes)
+static void check_tensors(const struct checkpoint *c, uint64_t start, uint64_t file_bytes)
 {
     uint64_t at = start;
     for (int i = 0; i < c->n_tensors; i++) {
         const struct tensor_info *t = &c->tensor[i];
-        if (t->offset != at || t->bytes > file_bytes - at || t->n_dims < 0 || t->n_dims > CHECKPOINT_MAX_DIMS ||
-            t->name >= c->text_bytes || t->dtype >= c->text_bytes)
-            abort();
+        must(t->offset == at && t->bytes <= file_bytes - at);
+        must(t->n_dims >= 0 && t->n_dims <= CHECKPOINT_MAX_DIMS);
+        must(t->name < c->text_bytes && t->dtype < c->text_bytes);
         at += t->bytes;
     }
-    if (at != file_bytes || (c->text_bytes > 0 && c->text[c->text_bytes - 1] != '\0'))
-        abort();
+    must(at == file_bytes && (c->text_bytes == 0 || c->text[c->text_bytes - 1] == '\0'));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -40,10 +38,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if ((data[1] & 15) == 15 && n >= 8)
         memcpy(head, data + 2, 8); /* any header length */
     int rc = checkpoint_parse_header(&c, 0, "fuzz.safetensors", head, 8 + (size_t)n, file_bytes, &e);
-    if ((rc == 0) != (e.code == ERR_NONE) || (rc != 0 && strstr(e.text, "fuzz.safetensors") == NULL))
-        abort();
+    must((rc == 0) == (e.code == ERR_NONE) && (rc == 0 || strstr(e.text, "fuzz.safetensors") != NULL));
     if (rc == 0)
-        check(&c, 8 + n, file_bytes);
+        check_tensors(&c, 8 + n, file_bytes);
     checkpoint_close(&c);
     free(head);
     return 0;

@@ -1,20 +1,12 @@
 /* tests/fuzz/fuzz_suffixes.c - libFuzzer target for drafts from a text's own repetitions: for any tokens, the longest
  * end that occurred before is the one that a plain search finds, and each proposed continuation did occur after it. */
 #include "coordinator/drafts/suffixes.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST 150
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 /* Tokens between a border and the end are compared like any others: all are of one kind. */
 static int longest_end(const int32_t *text, int n)
@@ -43,14 +35,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e = {0};
     int32_t text[MOST], token[4];
     int n_equal, longest = size > 0 ? 1 + data[0] % 40 : 1;
-    check(suffixes_open(&x, MOST, &e) == 0);
+    must(suffixes_open(&x, MOST, &e) == 0);
     for (int n = 1; n <= MOST && n < (int)size; n++) {
         text[n - 1] = data[n] % 32 - 1;
         suffixes_add(x, text[n - 1]);
         int got = suffixes_follow(x, 1, MOST, 4, token, &n_equal);
-        check(n_equal == longest_end(text, n) && got <= 4);
+        must(n_equal == longest_end(text, n) && got <= 4);
         got = suffixes_follow(x, 1, longest, 4, token, &n_equal);
-        check(got == 0 || was_there(text, n, n_equal, token[0]));
+        must(got == 0 || was_there(text, n, n_equal, token[0]));
     }
     suffixes_close(&x);
     return 0;

@@ -1,21 +1,20 @@
 /* tests/fuzz/fuzz_tar.c - libFuzzer target for archives of models: for any bytes, compressed or not, every extracted
  * path leads downwards, sizes equal the bytes read, and a refusal names its cause. */
 #include "coordinator/archives/tar.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/scratch.h"
 
 #include <stdio.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_path(const struct tar_entry *entry)
 {
     char path[TAR_PATH_BYTES + 2];
     (void)snprintf(path, sizeof path, "/%s/", entry->path);
-    scratch_check(entry->path[0] != '/' && strstr(path, "/../") == NULL && strstr(path, "/./") == NULL);
-    scratch_check(entry->path[0] == '\0' || strstr(path, "//") == NULL);
-    scratch_check(entry->path[0] != '\0' || entry->is_folder);
+    must(entry->path[0] != '/' && strstr(path, "/../") == NULL && strstr(path, "/./") == NULL);
+    must(entry->path[0] == '\0' || strstr(path, "//") == NULL);
+    must(entry->path[0] != '\0' || entry->is_folder);
     for (const char *c = entry->path; *c != '\0'; c++)
-        scratch_check((unsigned char)*c >= 0x20 && *c != 0x7f);
+        must((unsigned char)*c >= 0x20 && *c != 0x7f);
 }
 
 /* Reads the whole file, or up to a megabyte of it. */
@@ -26,7 +25,7 @@ static int read_file(struct tar *t, const struct tar_entry *entry, struct err *e
     for (size_t got = 1; got > 0 && all < 1 << 20; all += got)
         if (tar_read(t, to, sizeof to, &got, e) != 0)
             return -1;
-    scratch_check(all >= 1 << 20 || all == entry->bytes);
+    must(all >= 1 << 20 || all == entry->bytes);
     return 0;
 }
 
@@ -46,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!entry.is_folder && n % 2 == 0 && read_file(&t, &entry, &e) != 0)
             more = -1;
     }
-    scratch_check((more < 0) == (e.code != ERR_NONE) && (more >= 0 || strstr(e.text, "x.tar.gz") != NULL));
+    must((more < 0) == (e.code != ERR_NONE) && (more >= 0 || strstr(e.text, "x.tar.gz") != NULL));
     tar_close(&t);
     return 0;
 }

@@ -3,18 +3,10 @@
  * tests/fuzz/template.dict. Besides memory safety and limits: a refusal is one line that names the template, the
  * output is UTF-8, and a user's words are marked as foreign unless the template itself contains them. */
 #include "base/utf8.h"
+#include "tests/fuzz/fuzz.h"
 #include "text/template/jinja.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 static json_t *request(const char *words, size_t bytes)
 {
@@ -30,9 +22,9 @@ static json_t *request(const char *words, size_t bytes)
 static void check_text(const struct jinja_text *t, bool names_bell)
 {
     for (size_t i = 0; i < t->n; i++) {
-        check(t->piece[i].bytes > 0 && (i == 0 || t->piece[i].foreign != t->piece[i - 1].foreign));
+        must(t->piece[i].bytes > 0 && (i == 0 || t->piece[i].foreign != t->piece[i - 1].foreign));
         if (!names_bell && !t->piece[i].foreign)
-            check(memchr(t->piece[i].text, '\x07', t->piece[i].bytes) == NULL);
+            must(memchr(t->piece[i].text, '\x07', t->piece[i].bytes) == NULL);
     }
 }
 
@@ -50,9 +42,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_text(&text, memchr(source, '\x07', bytes) != NULL || memchr(source, '\\', bytes) != NULL);
         json_decref(v);
     }
-    check((e.code == ERR_NONE) == (t != NULL && e.text[0] == '\0'));
-    check(e.code == ERR_NONE || strncmp(e.text, "fuzz: line ", 11) == 0);
-    check(strchr(e.text, '\n') == NULL);
+    must((e.code == ERR_NONE) == (t != NULL && e.text[0] == '\0'));
+    must(e.code == ERR_NONE || strncmp(e.text, "fuzz: line ", 11) == 0);
+    must(strchr(e.text, '\n') == NULL);
     jinja_text_free(&text);
     jinja_close(&t);
     return 0;

@@ -2,18 +2,11 @@
  * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Besides memory safety: a refusal
  * has a message, and every id that encoding yields is in the vocabulary. */
 #include "base/err.h"
+#include "tests/fuzz/fuzz.h"
 #include "text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
 
 static void decode(const struct tokenizer *t, const int32_t *id, size_t n, bool skip)
 {
@@ -23,7 +16,7 @@ static void decode(const struct tokenizer *t, const int32_t *id, size_t n, bool 
     const char *part;
     size_t bytes = 0, part_bytes = 0;
     if (tokenizer_decode(t, id, n, skip, &text, &bytes, &e) == 0)
-        check(text[bytes] == '\0');
+        must(text[bytes] == '\0');
     free(text);
     e = (struct err){0};
     if (detokenizer_open(&d, t, skip, &e) != 0)
@@ -41,10 +34,10 @@ static void encode(const struct tokenizer *t, const char *text, size_t bytes, un
     struct err e = {0};
     if (tokenizer_encode(t, text, bytes, flags, &ids, &e) == 0) {
         for (size_t i = 0; i < ids.n; i++)
-            check(ids.id[i] >= 0 && ids.id[i] < tokenizer_vocab_size(t));
+            must(ids.id[i] >= 0 && ids.id[i] < tokenizer_vocab_size(t));
         decode(t, ids.id, ids.n, flags & 1);
     } else {
-        check(e.code != ERR_NONE && ids.n == 0);
+        must(e.code != ERR_NONE && ids.n == 0);
     }
     token_list_free(&ids);
 }
@@ -57,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tokenizer *t = NULL;
     struct err e = {0};
     if (tokenizer_open_memory(&t, (const char *)data, size, "fuzz", &e) != 0) {
-        check(e.code != ERR_NONE && e.text[0] != '\0' && t == NULL);
+        must(e.code != ERR_NONE && e.text[0] != '\0' && t == NULL);
         return 0;
     }
     for (unsigned flags = 0; flags < 4; flags++)

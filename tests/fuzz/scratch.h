@@ -3,20 +3,15 @@
 #ifndef TESTS_FUZZ_SCRATCH_H
 #define TESTS_FUZZ_SCRATCH_H
 
+#include "tests/fuzz/fuzz.h"
+
 #include <ftw.h>
 #include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static char scratch[64];
-
-static inline void scratch_check(int good)
-{
-    if (!good)
-        abort();
-}
 
 static inline int scratch_remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
@@ -38,7 +33,7 @@ static inline const char *scratch_path(const char *name)
     static int next;
     if (scratch[0] == '\0') {
         strcpy(scratch, "/dev/shm/lockstep-fuzz-XXXXXX");
-        scratch_check(mkdtemp(scratch) != NULL && atexit(scratch_remove) == 0);
+        must(mkdtemp(scratch) != NULL && atexit(scratch_remove) == 0);
     }
     next = (next + 1) % 4;
     (void)snprintf(path[next], sizeof path[next], "%s/%s", scratch, name);
@@ -48,7 +43,7 @@ static inline const char *scratch_path(const char *name)
 static inline void scratch_write(const char *name, const void *data, size_t bytes)
 {
     FILE *f = fopen(scratch_path(name), "we");
-    scratch_check(f != NULL && (bytes == 0 || fwrite(data, 1, bytes, f) == bytes) && fclose(f) == 0);
+    must(f != NULL && (bytes == 0 || fwrite(data, 1, bytes, f) == bytes) && fclose(f) == 0);
 }
 
 #endif
