@@ -26,17 +26,8 @@ static inline float capped(float score, float cap)
     return cap > 0 ? cap * tanhf(score / cap) : score;
 }
 
-#define ISA 128
-#include "kernels/cpu/attention_isa.h"
-#undef ISA
-#if defined(__x86_64__)
-#define ISA 256
-#include "kernels/cpu/attention_isa.h"
-#undef ISA
-#define ISA 512
-#include "kernels/cpu/attention_isa.h"
-#undef ISA
-#endif
+#define ISA_CODE "kernels/cpu/attention_isa.h"
+#include "kernels/cpu/each_isa.h"
 
 /* For one instruction set. */
 struct isa {

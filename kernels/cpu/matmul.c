@@ -90,17 +90,8 @@ static void point_at(struct product *m, const struct weight *w, size_t first)
     m->w = data != NULL ? data + first * m->pitch : NULL;
 }
 
-#define ISA 128
-#include "kernels/cpu/matmul_isa.h"
-#undef ISA
-#if defined(__x86_64__)
-#define ISA 256
-#include "kernels/cpu/matmul_isa.h"
-#undef ISA
-#define ISA 512
-#include "kernels/cpu/matmul_isa.h"
-#undef ISA
-#endif
+#define ISA_CODE "kernels/cpu/matmul_isa.h"
+#include "kernels/cpu/each_isa.h"
 
 /* Tokens [t0, t0 + n_t) and rows [r0, r0 + n_r), by one thread. */
 typedef void multiply_function(const struct product *m, int t0, int n_t, int r0, int n_r);

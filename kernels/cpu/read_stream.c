@@ -10,17 +10,8 @@
 #define LINE    64   /* bytes */
 #define AHEAD   1024 /* bytes */
 
-#define ISA 128
-#include "kernels/cpu/read_stream_isa.h"
-#undef ISA
-#if defined(__x86_64__)
-#define ISA 256
-#include "kernels/cpu/read_stream_isa.h"
-#undef ISA
-#define ISA 512
-#include "kernels/cpu/read_stream_isa.h"
-#undef ISA
-#endif
+#define ISA_CODE "kernels/cpu/read_stream_isa.h"
+#include "kernels/cpu/each_isa.h"
 
 typedef uint64_t read_function(const char *in, int64_t begin, int64_t end);
 
