@@ -1,12 +1,9 @@
 /* tests/unit/test_deploy_random.c - the choice of loaded models: random schedules against invariants. Loads and unloads
  * take time; clients come, wait, leave, use models; operators load, unload and pin. */
-#include "coordinator/deploy/deploy.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/deployments.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#define GIB ((int64_t)1 << 30)
 
 #define MODELS  12
 #define CLIENTS 40
@@ -40,31 +37,15 @@ static int pick(int n)
     return rand() % n;
 }
 
-static void check(const struct sim *s)
+static void check_models(const struct sim *s)
 {
-    int64_t used = 0;
-    int resident = 0, units = 0, users[MODELS] = {0}, waiters[MODELS] = {0};
+    int users[MODELS] = {0}, waiters[MODELS] = {0};
     for (int c = 0; c < CLIENTS; c++)
         if (s->client[c].model >= 0)
             (s->client[c].uses ? users : waiters)[s->client[c].model]++;
-    for (int i = 0; i < MODELS; i++) {
-        const struct deployment *m = &s->d.model[i];
-        assert_int_equal(m->n_users, users[i]);
-        assert_int_equal(m->n_waiters, waiters[i]);
-        used += m->slot >= 0 ? m->bytes : 0;
-        units += m->slot >= 0 ? m->units : 0;
-        resident += m->slot >= 0;
-        if (users[i] > 0)
-            assert_int_equal(m->state, DEPLOY_READY);
-        if (waiters[i] > 0)
-            assert_true(m->state != DEPLOY_KNOWN && m->state != DEPLOY_FAILED);
-        for (int k = 0; k < i; k++)
-            assert_true(m->slot < 0 || m->slot != s->d.model[k].slot);
-    }
-    assert_true(units == s->d.used_units && units <= s->d.setup.units);
-    assert_true(used == s->d.used && used <= s->d.setup.memory);
-    assert_true(resident == s->d.n_resident && resident <= s->d.setup.n_slots);
-    assert_true(s->n_open <= 1);
+    for (int i = 0; i < MODELS; i++)
+        assert_int_equal(s->d.model[i].n_waiters, waiters[i]);
+    deployments_check(&s->d, users, s->n_open);
 }
 
 static void let_in(struct sim *s, int i)
@@ -98,7 +79,7 @@ static void check_order(const struct sim *s, int i)
 
 static void decide(struct sim *s)
 {
-    for (struct deploy_decision it; (it = deploy_next(&s->d, s->now)).act != DEPLOY_NOTHING; check(s)) {
+    for (struct deploy_decision it; (it = deploy_next(&s->d, s->now)).act != DEPLOY_NOTHING; check_models(s)) {
         struct deployment *m = &s->d.model[it.model];
         if (it.act == DEPLOY_ABANDON) {
             assert_int_equal(m->n_waiters, 0);
@@ -222,9 +203,9 @@ static void step(struct sim *s, bool more)
         move_client(s, &s->client[c], more);
     if (more && !s->calm && pick(20) == 0)
         meddle(s);
-    check(s);
+    check_models(s);
     decide(s);
-    check(s);
+    check_models(s);
 }
 
 static bool anyone(const struct sim *s)
