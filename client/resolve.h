@@ -1,5 +1,5 @@
-/* client/resolve.h - resolves the host of an endpoint before ZeroMQ connects to it. ZeroMQ does the same, but tells
- * nobody that a name is unknown, and its thread blocks while a name server is silent. */
+/* client/resolve.h - resolves the host of an endpoint before ZeroMQ connects to it. ZeroMQ does the same, but does
+ * not report an unknown name, and its thread blocks while a name server is silent. */
 #ifndef CLIENT_RESOLVE_H
 #define CLIENT_RESOLVE_H
 
@@ -27,7 +27,7 @@ void resolve_end(struct resolve *r);
 /* Is the host known now? Never waits. Sets `why` after a failure, and tries again later. */
 bool resolve_look(struct resolve *r);
 
-/* Has it failed for good, in the eyes of someone who waits for it? */
+/* Has it failed for good: the name is unknown, or name servers have been silent for too long? */
 bool resolve_failed(const struct resolve *r);
 
 /* A name server is silent: `why` says for how long. */

@@ -18,7 +18,7 @@ struct preflight_rank {
     double read_rate; /* bytes/s of its device's memory, all ranks at once */
     double ping;      /* s, half the round trip to rank 0; 0 on rank 0 */
     struct nvml_state gpu;
-    double file_bytes, file_cold_bytes, file_seconds; /* read of the checkpoint; thereof not in the page cache before */
+    double file_bytes, file_cold_bytes, file_seconds; /* read of the checkpoint; not in the page cache before */
 };
 
 /* An all-reduce of `bytes` bytes: seconds of the slowest rank. */

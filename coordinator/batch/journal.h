@@ -24,7 +24,7 @@ struct journal {
                        replaced */
     int64_t intact;        /* number of bytes that earlier runs wrote */
 
-    /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
+    /* Not a regular file: bytes that no reader has taken yet. A reader that stalls delays only them. */
     char *pending; /* [capacity] */
     size_t capacity, n_pending;
 };

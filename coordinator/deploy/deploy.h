@@ -1,19 +1,19 @@
 /* coordinator/deploy/deploy.h - decides which of many models are loaded and evicted, by their bytes and use. The owner
  * reports events (a request asks, leaves or is done; a load has ended) and then calls deploy_next() until it returns no
  * more decisions. Rules:
- * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
- *   waited longest; nobody overtakes.
+ * - All requests for one model wait for the same load. Models are loaded one at a time, in the order in which their
+ *   first requests arrived; no load overtakes another.
  * - Room is counted in bytes, and in units of KV memory, before anything is read. A model that cannot fit beside the
  *   pinned ones is refused, and nothing is evicted for it. Victims are the least recently used among those that are
  *   idle and not pinned, and only when together they make enough room.
- * - A model that somebody uses or waits for is never a victim. If busy models take all the room and the first in line
- *   has waited `patience`, the models longest loaded yield: a request for one of them waits in line from then on like
- *   all others, and the model is unloaded when its last request is done. So nobody starves.
+ * - A model that a request uses or waits for is never a victim. If busy models take all the room and the first model in
+ *   line has waited `patience`, the models that have been loaded longest yield: a request for one of them waits in line
+ *   from then on like all others, and the model is unloaded when its last request is done. So no request starves.
  * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it
  *   makes way for another one, idle or busy: else two models that do not fit beside each other would be loaded for
  *   each request.
- * - Who leaves while waiting costs nothing: a load that nobody waits for any more is not begun.
- * - A load that failed is the answer for `hold` seconds; then the next one who asks has it tried again.
+ * - A load does not begin if all requests that waited for it have left.
+ * - After a failed load, requests get its error for `hold` seconds; the next request after that causes another attempt.
  *
  * A pure module: no I/O, no clock; times are the caller's, in seconds on a clock that does not go back. One thread. */
 #ifndef DEPLOY_DEPLOY_H
@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 enum deploy_state {
-    DEPLOY_KNOWN,     /* not loaded, nobody waits */
+    DEPLOY_KNOWN,     /* not loaded, no request waits */
     DEPLOY_WAITING,   /* requests wait; its turn has not come */
     DEPLOY_LOADING,   /* being opened and sized, awaiting room, or being read */
     DEPLOY_READY,     /* requests run */

@@ -134,7 +134,7 @@ static int home(const struct placement *p, int i, double now)
     return set >= 0 ? set : 0;
 }
 
-/* ---- who asks, waits, uses ---- */
+/* ---- requests that ask, wait, use ---- */
 
 /* All replicas are in use: loads one more if that evicts only idle models. */
 static void spread(struct placement *p, int i, double now)

@@ -2,12 +2,13 @@
  * memory and queue, and loads one model at a time; so different sets load and run different models at the same time.
  *
  * - A request goes to the set that has the model loaded, of several the one with the fewest requests in it.
- * - All who wait for a model wait in one set. It is the one where it is being loaded already, else one with room,
- *   else the one where those that have to go were used longest ago, else one whose busy models yield; among equals the
- *   one with the shortest line. Its size is known once it has been opened: then another set with room may still take
- *   it, and so may one that has nothing to load while it stands in line.
- * - A model may have several replicas, each on a set of its own: when a request finds it in use in all sets that have
- *   it, one more set loads it, if only idle models go for that. All of them are loaded for an operator who wants it.
+ * - All requests for a model wait in one set: the one that is loading it already, else one with room, else the one
+ * whose
+ *   models that would have to go were used longest ago, else one whose busy models yield; among equals the one with the
+ *   shortest line. A model's size is known once it has been opened: then another set with room may still take it, and
+ *   so may one that has nothing to load while the model stands in line.
+ * - A model may have several replicas, each on a set of its own. When a request finds the model in use in all sets that
+ *   have it, one more set loads it, if only idle models have to go for that. An operator's load loads all replicas.
  *
  * A pure module, as deploy.h is. One set: as the table alone. */
 #ifndef DEPLOY_PLACEMENT_H
@@ -55,7 +56,7 @@ void placement_unloaded(struct placement *p, int i, int set);
 
 double placement_due(const struct placement *p);
 
-/* Does somebody wait for it in this set? */
+/* Does a request wait for it in this set? */
 bool placement_waits(const struct placement *p, int i, int set);
 /* Is it being unloaded from some set, now or as soon as it is idle there? */
 bool placement_goes(const struct placement *p, int i);
