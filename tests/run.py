@@ -23,14 +23,14 @@ import time
 # Tests that mostly wait: for a timeout, for a client that does not come, for a rank's nap, for MPI to start and end.
 WAITING = {"door/test_gateway_service", "e2e/test_batch_damage", "e2e/test_batch_models", "e2e/test_batch_refused",
            "e2e/test_bench_refusals", "e2e/test_odd_files", "e2e/test_serve_end", "e2e/test_serve_network",
-           "e2e/test_serve_ranks", "e2e/test_terminal", "fail/test_failures", "fail/test_step_timeout",
-           "unit/test_lifeline_connect"}
+           "e2e/test_serve_ranks", "e2e/test_serve_start", "e2e/test_terminal", "fail/test_failures",
+           "fail/test_step_timeout", "unit/test_lifeline_connect"}
 # Tests that take longer than others of their suite, in seconds on two cores, for a first run without durations.
 LONG = {"cluster/test_slurm": 240, "cluster/test_slurm_hosts": 90, "e2e/test_batch_end": 160,
         "e2e/test_batch_models": 90, "e2e/test_batch_refused": 55, "e2e/test_bench_models": 50,
-        "e2e/test_bench_refusals": 70, "e2e/test_serve_end": 65, "e2e/test_serve_models": 90,
-        "e2e/test_serve_network": 60, "e2e/test_terminal": 75, "fail/test_failures": 50, "fail/test_step_timeout": 50,
-        "unit/test_scheduler": 15, "unit/test_tokenizer": 15}
+        "e2e/test_bench_refusals": 70, "e2e/test_serve_end": 40, "e2e/test_serve_models": 90,
+        "e2e/test_serve_network": 60, "e2e/test_serve_start": 25, "e2e/test_terminal": 75, "fail/test_failures": 50,
+        "fail/test_step_timeout": 50, "unit/test_scheduler": 15, "unit/test_tokenizer": 15}
 # Tests that measure only speed, which is meaningless under sanitizers.
 SPEED = {"unit/test_batch_speed", "unit/test_protocol_speed", "unit/test_scheduler_speed"}
 # `make test`: one end-to-end program for each command.

@@ -18,7 +18,8 @@
 /* ---- a server ---- */
 
 /* size: of a set. more: up to four options; env: as in struct process_setup. */
-static bool start(struct serving *s, int ranks, const char *size, const char *const *more, const char *const *env)
+static bool start_server(struct serving *s, int ranks, const char *size, const char *const *more,
+                         const char *const *env)
 {
     const char *option[20] = {"--tensor-parallel", size, "--max-batch",    "8",
                               "--max-model-len",   "96", "--model-memory", "64M"};
@@ -27,7 +28,7 @@ static bool start(struct serving *s, int ranks, const char *size, const char *co
     return case_check(serving_start_models(s, zoo.dir, ranks, option, env), "no server");
 }
 
-static void end(struct serving *s)
+static void stop_server(struct serving *s)
 {
     int status = serving_stop(s);
     case_check(status == 0, "status %d", status);
@@ -65,7 +66,7 @@ static void side_by_side(int ranks, const char *size)
 {
     struct serving s;
     case_begin("two models on disjoint sets of %s of %d ranks", size, ranks);
-    if (start(&s, ranks, size, NULL, NULL)) {
+    if (start_server(&s, ranks, size, NULL, NULL)) {
         crowd(&s, 0, 3);
         crowd(&s, 2, 3);
         double used = serving_metric(&s, "models_used_bytes"), first = zoo_number(&s, 0, "bytes"),
@@ -76,7 +77,7 @@ static void side_by_side(int ranks, const char *size)
         case_check(zoo_number(&s, 0, "replicas") == 1 && zoo_number(&s, 2, "replicas") == 1, "one replica each");
         case_check(zoo_operate(&s, "unload", 0, "") == 200 && zoo_operate(&s, "unload", 2, "") == 200, "unload");
         case_check(serving_metric(&s, "models_used_bytes") == 0, "bytes are still in use");
-        end(&s);
+        stop_server(&s);
     }
     case_end();
 }
@@ -89,7 +90,7 @@ static void replicas(void)
     struct serving s;
     case_begin("a hot model has replicas on two of three sets");
     (void)snprintf(wish, sizeof wish, "%s=2,%s=1", zoo.model[0].name, zoo.model[2].name);
-    if (start(&s, 3, "1", more, NULL)) {
+    if (start_server(&s, 3, "1", more, NULL)) {
         crowd(&s, 0, 1);
         case_check(zoo_number(&s, 0, "replicas") == 1, "one request needs one replica");
         crowd(&s, 0, 24);
@@ -106,7 +107,7 @@ static void replicas(void)
         case_check(zoo_operate(&s, "load", 0, "") == 200 && comes_true(&s, 0, "replicas", 2), "load brings both");
         case_check(zoo_operate(&s, "pin", 0, "") == 200 && zoo_operate(&s, "unload", 0, "") == 409, "pinned");
         crowd(&s, 0, 12);
-        end(&s);
+        stop_server(&s);
     }
     case_end();
 }
@@ -134,7 +135,7 @@ static void at_once(void)
     struct serving s;
     struct talk t;
     case_begin("two sets load at the same time, and SIGTERM ends both");
-    if (start(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
+    if (start_server(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
         (void)process_signal_rank(&s.p, 0, SIGTERM);
         for (int k = 0; k < 2; k++) {
@@ -142,12 +143,10 @@ static void at_once(void)
             case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
             json_decref(reply);
         }
-        s.p.limit = seconds_now() - s.p.started + PATIENT;
-        process_wait(&s.p);
+        serving_wait(&s);
         case_check(!s.p.timed_out && s.p.status == 1, "status %d, expected 1", s.p.status);
         talk_close(&t);
-        process_free(&s.p);
-        files_remove_dir(s.dir);
+        serving_free(&s);
     }
     case_end();
 }
@@ -157,17 +156,15 @@ static void killed(void)
     struct serving s;
     struct talk t;
     case_begin("a rank of a set that is killed while it loads ends the job, by name");
-    if (start(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
+    if (start_server(&s, 2, "1", NULL, zoo_slow_reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
         (void)process_signal_rank(&s.p, 1, SIGKILL);
-        s.p.limit = seconds_now() - s.p.started + PATIENT;
-        process_wait(&s.p);
+        serving_wait(&s);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";
         case_check(!s.p.timed_out && s.p.status != 0 && strstr(said, "rank 1/2") != NULL, "status %d: %s", s.p.status,
                    said);
         talk_close(&t);
-        process_free(&s.p);
-        files_remove_dir(s.dir);
+        serving_free(&s);
     }
     case_end();
 }
@@ -177,7 +174,7 @@ static void set_cannot_read(void)
 {
     struct serving s;
     case_begin("a load that fails on one rank of a set is an answer; the set and the others go on");
-    if (start(&s, 4, "2", NULL, zoo_slow_reads("3", 0, "0"))) {
+    if (start_server(&s, 4, "2", NULL, zoo_slow_reads("3", 0, "0"))) {
         crowd(&s, 0, 2);
         char text[200];
         (void)snprintf(text, sizeof text, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[2].name);
@@ -187,7 +184,7 @@ static void set_cannot_read(void)
         json_decref(reply);
         case_check(zoo_is(&s, 2, "failed") && zoo_number(&s, 2, "replicas") == 0, "its state");
         crowd(&s, 0, 8);
-        end(&s);
+        stop_server(&s);
     }
     case_end();
 }
@@ -201,7 +198,7 @@ static void in_turn(void)
     struct talk t;
     int n_right = 0;
     case_begin("three models in turn on two sets with room for one each");
-    if (start(&s, 2, "1", more, NULL)) {
+    if (start_server(&s, 2, "1", more, NULL)) {
         talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
         for (int k = 0; k < 36; k++)
             zoo_ask(&t, k, model[k % 6]);
@@ -215,7 +212,7 @@ static void in_turn(void)
         case_check(n_right == 36, "%d of 36 answers are right", n_right);
         case_check(serving_metric(&s, "LoadedModelCount") == 2, "%g models are loaded",
                    serving_metric(&s, "LoadedModelCount"));
-        end(&s);
+        stop_server(&s);
     }
     case_end();
 }

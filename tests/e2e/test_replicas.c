@@ -70,7 +70,7 @@ static bool same_choices(const json_t *a, const json_t *b, bool bits)
     return same;
 }
 
-static bool start(int ranks, const char *size, const char *timeout)
+static bool start_server(int ranks, const char *size, const char *timeout)
 {
     return case_check(serving_start(&s, ranks, NULL,
                                     (const char *[]){"--tensor-parallel", size, "--step-timeout", timeout,
@@ -92,7 +92,7 @@ static void same_answers(json_t *const want[N_REQUESTS], int ranks, int size)
     int n_replicas = ranks / size;
     case_begin("%d ranks in replicas of %d answer as one replica does, and all have work", ranks, size);
     (void)snprintf(text, sizeof text, "%d", size);
-    if (start(ranks, text, "300")) {
+    if (start_server(ranks, text, "300")) {
         ask_all(got);
         for (int i = 0; i < N_REQUESTS; i++) {
             char *found = json_dumps(got[i], JSON_COMPACT), *wanted = json_dumps(want[i], JSON_COMPACT);
@@ -117,7 +117,7 @@ static void answers(void)
 {
     json_t *want[N_REQUESTS];
     case_begin("the answers of one rank");
-    if (start(1, "1", "300")) {
+    if (start_server(1, "1", "300")) {
         ask_all(want);
         for (int i = 0; i < N_REQUESTS; i++)
             case_check(strcmp(talk_text(want[i], "status"), "ok") == 0, "request %d: %s", i,
@@ -169,7 +169,7 @@ static void cancelled(void)
 {
     struct talk t;
     case_begin("cancelling reaches each replica, and so does a client's end");
-    if (start(2, "1", "300")) {
+    if (start_server(2, "1", "300")) {
         if (begin_two(&t, 1000)) {
             for (int i = 0; i < 2; i++)
                 talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"story-%d\"}", i);
@@ -195,7 +195,7 @@ static void stuck(void)
 {
     struct talk t;
     case_begin("a stopped replica does not delay the others");
-    if (start(4, "2", "300")) {
+    if (start_server(4, "2", "300")) {
         if (begin_two(&t, 900)) {
             (void)process_signal_rank(&s.p, 3, SIGSTOP);
             case_check(hear_last(&t, 1, 200) == 1, "the first replica's story does not end");
@@ -220,13 +220,12 @@ static void drained(void)
 {
     struct talk t;
     case_begin("SIGUSR1 to a rank of the second replica drains both");
-    if (start(4, "2", "300")) {
+    if (start_server(4, "2", "300")) {
         if (begin_two(&t, process_sanitized() ? 100 : 600)) {
             (void)process_signal_rank(&s.p, 3, SIGUSR1);
             case_check(hear_last(&t, 2, 200) == 2, "the two stories do not both end");
         }
-        s.p.limit = seconds_now() - s.p.started + process_patience(60);
-        process_wait(&s.p);
+        serving_wait(&s);
         case_check(s.p.status == 0 && s.p.n_left == 0, "status %d, %d processes are left: %s", s.p.status, s.p.n_left,
                    s.p.text[PROCESS_ERR]);
         talk_close(&t);
@@ -240,7 +239,7 @@ static void failed(int ranks, const char *size, int rank, int signal, const char
 {
     struct talk t;
     case_begin("rank %d of %d in replicas of %s gets signal %d", rank, ranks, size, signal);
-    if (start(ranks, size, "2")) {
+    if (start_server(ranks, size, "2")) {
         if (begin_two(&t, 1000)) {
             double sent = seconds_now();
             (void)process_signal_rank(&s.p, rank, signal);

@@ -361,14 +361,12 @@ static void killed_while_reading(void)
     case_begin("a rank that is killed while a model is read ends the job, by name");
     if (start_slowly(&s, &t, "2")) {
         (void)process_signal_rank(&s.p, 1, SIGKILL);
-        s.p.limit = seconds_now() - s.p.started + process_patience(30);
-        process_wait(&s.p);
+        serving_wait(&s);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";
         case_check(!s.p.timed_out && s.p.status != 0 && strstr(said, "rank 1/2") != NULL, "status %d: %s", s.p.status,
                    said);
         talk_close(&t);
-        process_free(&s.p);
-        files_remove_dir(s.dir);
+        serving_free(&s);
     }
     case_end();
 }
@@ -383,12 +381,10 @@ static void told_to_end_while_reading(void)
         json_t *reply = talk_hear(&t, 30);
         case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
         json_decref(reply);
-        s.p.limit = seconds_now() - s.p.started + process_patience(60);
-        process_wait(&s.p);
+        serving_wait(&s);
         case_check(!s.p.timed_out && s.p.status == 1, "status %d, expected 1", s.p.status);
         talk_close(&t);
-        process_free(&s.p);
-        files_remove_dir(s.dir);
+        serving_free(&s);
     }
     case_end();
 }

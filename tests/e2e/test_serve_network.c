@@ -133,8 +133,7 @@ static void curve(void)
     talk_say(&t, "{\"op\": \"shutdown\"}");
     json_decref(talk_hear(&t, 20));
     talk_close(&t);
-    s.p.limit = seconds_now() - s.p.started + process_patience(60);
-    process_wait(&s.p);
+    serving_wait(&s);
     case_check(s.p.status == 0 && access(client, F_OK) != 0, "status %d, or the keys are still there", s.p.status);
     case_end();
     json_decref(r);

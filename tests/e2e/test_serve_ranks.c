@@ -94,7 +94,7 @@ static void figures(const struct serving *s)
     case_end();
 }
 
-static bool start(struct serving *s, int ranks, const char *timeout)
+static bool start_server(struct serving *s, int ranks, const char *timeout)
 {
     return serving_start(s, ranks, NULL, (const char *[]){"--step-timeout", timeout, NULL});
 }
@@ -103,8 +103,7 @@ static bool start(struct serving *s, int ranks, const char *timeout)
 static void check_end(struct serving *s, int rank, double stopped)
 {
     char name[60];
-    s->p.limit = seconds_now() - s->p.started + process_patience(60);
-    process_wait(&s->p);
+    serving_wait(s);
     double took = s->p.started + s->p.seconds - stopped;
     (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, s->ranks);
     case_check(strstr(s->p.text[PROCESS_ERR], name) != NULL &&
@@ -122,7 +121,7 @@ static void deadline(int rank, bool busy)
     struct serving s;
     struct talk t;
     case_begin("a server idles beyond its deadline; then rank %d is stopped%s", rank, busy ? " while it works" : "");
-    if (!start(&s, 2, "1.5")) {
+    if (!start_server(&s, 2, "1.5")) {
         case_check(false, "no server");
         case_end();
         return;
@@ -150,7 +149,7 @@ int main(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++) {
         struct serving s;
-        if (!start(&s, ranks, "300")) {
+        if (!start_server(&s, ranks, "300")) {
             case_begin("a server on %d rank(s)", ranks);
             case_check(false, "it does not start");
             case_end();

@@ -30,8 +30,8 @@ static bool read_rendezvous(struct serving *s)
     return endpoint != NULL && e.code == ERR_NONE;
 }
 
-static bool start(struct serving *s, const char *option, const char *dir, int ranks, const char *endpoint,
-                  const char *const *more, const char *const *env)
+static bool start_server(struct serving *s, const char *option, const char *dir, int ranks, const char *endpoint,
+                         const char *const *more, const char *const *env)
 {
     char socket[300];
     const char *argument[16 + MAX_MORE] = {"serve",       option,      dir, "--endpoint", endpoint, "--rendezvous",
@@ -66,13 +66,19 @@ bool serving_start(struct serving *s, int ranks, const char *endpoint, const cha
 
 bool serving_start_model(struct serving *s, const char *model, int ranks, const char *endpoint, const char *const *more)
 {
-    return start(s, "--model", model, ranks, endpoint, more, NULL);
+    return start_server(s, "--model", model, ranks, endpoint, more, NULL);
 }
 
 bool serving_start_models(struct serving *s, const char *dir, int ranks, const char *const *more,
                           const char *const *env)
 {
-    return start(s, "--models-dir", dir, ranks, SERVING_IPC, more, env);
+    return start_server(s, "--models-dir", dir, ranks, SERVING_IPC, more, env);
+}
+
+void serving_free(struct serving *s)
+{
+    process_free(&s->p);
+    files_remove_dir(s->dir);
 }
 
 /* Prints the last of its messages, to explain a bad end. */
@@ -84,18 +90,22 @@ static void print_end(const struct serving *s, pid_t told)
            (int)told, text + (n > 1500 ? n - 1500 : 0));
 }
 
+void serving_wait(struct serving *s)
+{
+    s->p.limit = seconds_now() - s->p.started + process_patience(END_SECONDS);
+    process_wait(&s->p);
+}
+
 int serving_stop(struct serving *s)
 {
-    s->p.limit = seconds_now() - s->p.started + END_SECONDS;
     pid_t rank = s->p.ended || s->endpoint[0] == '\0' ? 0 : process_of_rank(&s->p, 0);
     if (rank > 0)
         (void)kill(rank, SIGUSR1);
-    process_wait(&s->p);
+    serving_wait(s);
     int status = s->p.timed_out ? -1 : s->p.status;
     if (status != 0)
         print_end(s, rank);
-    process_free(&s->p);
-    files_remove_dir(s->dir);
+    serving_free(s);
     return status;
 }
 
@@ -156,16 +166,7 @@ bool serving_await(const struct serving *s, const char *name, double limit, doub
 
 double serving_resident(const struct serving *s, int rank)
 {
-    unsigned long long kib = 0;
-    char line[128], path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)process_of_rank(&s->p, rank));
-    FILE *f = fopen(path, "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1)
-            break;
-    if (f != NULL)
-        (void)fclose(f);
-    return 1024.0 * (double)kib;
+    return process_resident(process_of_rank(&s->p, rank));
 }
 
 char *serving_story(const struct serving *s, const char *prompt, int n_tokens)

@@ -26,7 +26,14 @@ bool serving_start_model(struct serving *s, const char *model, int ranks, const 
 bool serving_start_models(struct serving *s, const char *dir, int ranks, const char *const *more,
                           const char *const *env);
 
-/* Tells rank 0 to drain if it still runs; waits for its end; returns its exit status, -1 if it had to be killed. */
+/* Waits until it ends by itself, for a minute on a quiet machine. */
+void serving_wait(struct serving *s);
+
+/* After its end: frees what it printed, and removes its folder. */
+void serving_free(struct serving *s);
+
+/* Tells rank 0 to drain if it still runs; waits for its end; frees it; returns its exit status, -1 if it had to be
+ * killed. */
 int serving_stop(struct serving *s);
 
 /* Opens a connection with the client's own code; false: failed, the reason is printed. */
