@@ -2,27 +2,20 @@
 # tests/door/test_gateway_archives.sh - two models in archives behind the gateway, as for callers of SageMaker's
 # multi-model endpoints: a hundred invocations of each by boto3 with TargetModel if $GATEWAY_PYTHON (python3) has it,
 # otherwise by curl; their metrics; two texts in one request to /predictions.
-. "$(dirname "$0")/../cluster/cluster.sh"
+. "$(dirname "$0")/gateway.sh"
 python=${GATEWAY_PYTHON:-python3}
 cd "$root" || exit 1
 make_folder
 mkdir "$dir/models"
 for model in one two; do tar -C demo/lockstep-stories -czf "$dir/models/$model.tar.gz" . || exit 1; done
-mpirun -n 2 "$lockstep" serve --models-dir "$dir/models" --models-cache "$dir/cache" --endpoint "ipc://$dir/zmq.sock" \
-    --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
-server=$!
-at_end 'kill $server 2>/dev/null; wait $server'
-"${lockstep}-gateway" --backend "$dir/r.json" --listen 127.0.0.1:0 2>"$dir/gateway.log" &
-gateway=$!
-at_end 'kill $gateway 2>/dev/null; wait $gateway'
-wait_until 30 grep -qs 'is ready' "$dir/gateway.log"
-url=http://$(sed -n 's/.*listening at \(http:..\)*//p' "$dir/gateway.log")
+start_server 2 --models-dir "$dir/models" --models-cache "$dir/cache"
+start_gateway gateway
 
 body='{"inputs": "Once upon a time", "parameters": {"max_new_tokens": 4, "do_sample": false}}'
 right='{"generated_text": ", there was a"}'
 if "$python" -c 'import boto3' 2>/dev/null; then
     by=boto3
-    log=$("$python" - "$url" "$body" "$right" 2>&1 <<'PYTHON'
+    log=$("$python" - "http://$address" "$body" "$right" 2>&1 <<'PYTHON'
 import json, sys
 import boto3
 url, body, right = sys.argv[1:]
@@ -40,7 +33,7 @@ else
     by=curl
     log=$(for model in one two; do
         for _ in $(seq 100); do
-            curl -s -H "X-Amzn-SageMaker-Target-Model: $model.tar.gz" -H 'Content-Type: application/json' -d "$body" "$url/invocations"
+            curl -s -H "X-Amzn-SageMaker-Target-Model: $model.tar.gz" -H 'Content-Type: application/json' -d "$body" "http://$address/invocations"
             echo
         done
     done | grep -vc '"generated_text": *", there was a"')
@@ -60,6 +53,6 @@ done
 check "LoadedModelCount" "$(grep '^LoadedModelCount' <<<"$metrics")" grep -q '^LoadedModelCount.* 2$' <<<"$metrics"
 
 text=$(curl -s -H 'Content-Type: application/json' -d '{"seq_length": 9, "text": ["Once upon a time", "The cat"], "temperature": 0}' \
-    "$url/predictions/one")
+    "http://$address/predictions/one")
 check "two texts to /predictions/one" "$text" grep -qE '^\{"outputs": ?\["Once upon a time, there was a", ?"The cat[^"]*"\]\}$' <<<"$text"
 done_testing

@@ -2,7 +2,7 @@
 # tests/door/test_gateway_clients.sh - official clients against lockstep-gateway, as far as $GATEWAY_PYTHON (python3) has them. With
 # GATEWAY_CLIENTS=1, as in CI, they come from the package index into a virtual environment in build/clients, wheels only, if it can be
 # reached within three minutes.
-. "$(dirname "$0")/../cluster/cluster.sh"
+. "$(dirname "$0")/gateway.sh"
 python=${GATEWAY_PYTHON:-python3}
 cd "$root" || exit 1
 if [ "${GATEWAY_CLIENTS:-0}" = 1 ] && [ -z "${GATEWAY_PYTHON:-}" ]; then
@@ -22,11 +22,6 @@ cp -r demo/lockstep-stories "$dir/lockstep-stories"
 sed -i 's/"max_position_embeddings": 1024/"max_position_embeddings": 16384/' "$dir/lockstep-stories/config.json"
 # A template without tools in its output, but with the format of calls of Qwen and others.
 sed -i 's/"chat_template": "/&{% if tools %}{% endif %}{# <tool_call> #}/' "$dir/lockstep-stories/tokenizer_config.json"
-mpirun -n 2 "$lockstep" serve --model "$dir/lockstep-stories" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
-server=$!
-at_end 'kill $server 2>/dev/null; wait $server'
-"${lockstep}-gateway" --backend "$dir/r.json" --listen 127.0.0.1:0 2>"$dir/gateway.log" &
-gateway=$!
-at_end 'kill $gateway 2>/dev/null; wait $gateway'
-wait_until 30 grep -qs 'is ready' "$dir/gateway.log"
-timeout 800 "$python" tests/door/gateway_clients.py "$(sed -n 's/.*listening at //p' "$dir/gateway.log")"
+start_server 2 --model "$dir/lockstep-stories"
+start_gateway gateway
+timeout 800 "$python" tests/door/gateway_clients.py "$address"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/door/test_gateway_proxy.sh - the configurations of packaging/proxy/, each in front of lockstep-gateway and a server: TLS,
 # HTTP/2, streams that are not buffered, clients that leave.
-. "$(dirname "$0")/../cluster/cluster.sh"
+. "$(dirname "$0")/gateway.sh"
 needs_commands curl openssl
 make_folder
 cd "$root" || exit 1
@@ -9,9 +9,7 @@ port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$dir/key.pem" -out "$dir/cert.pem" 2>/dev/null
 cat "$dir/cert.pem" "$dir/key.pem" >"$dir/both.pem"
 
-mpirun -n 1 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
-server=$!
-at_end 'kill $server 2>/dev/null; wait $server'
+start_server 1 --model "$model"
 "${lockstep}-gateway" --backend "$dir/r.json" --listen "unix:$dir/http.sock" >"$dir/gateway.log" 2>&1 &
 gateway=$!
 at_end 'kill $gateway 2>/dev/null; wait $gateway'
