@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
+#include "tests/support/front.h"
 #include "tests/support/web.h"
 
 #include <poll.h>
@@ -20,7 +21,7 @@
 static struct fake_server fake;
 static struct web_gateway gate;
 
-static void start(const char *const *more)
+static void start_gateway(const char *const *more)
 {
     const char *all[40] = {"--backend", fake.endpoint};
     int n = 2;
@@ -29,7 +30,7 @@ static void start(const char *const *more)
     web_start(&gate, true, all);
 }
 
-#define START(...) start((const char *const[]){__VA_ARGS__, NULL})
+#define START(...) start_gateway((const char *const[]){__VA_ARGS__, NULL})
 
 static int n_generated(void)
 {
@@ -416,8 +417,7 @@ static void idle(void)
 
 int main(void)
 {
-    fake = (struct fake_server){.state = "ready"};
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
+    front_serve(&fake, NULL);
     START("--max-body", "1M");
     refuses();
     accepts();
@@ -440,10 +440,5 @@ int main(void)
     START("--max-connections", "100");
     large_bodies();
     renamed();
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
-    fake_server_stop(&fake);
-    fake_server_free(&fake);
-    return cases_done();
+    return front_finish(&fake, &gate);
 }

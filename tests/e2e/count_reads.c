@@ -1,5 +1,7 @@
 /* tests/e2e/count_reads.c - preloaded into the ranks: counts the bytes and requests that read(2) and pread(2) bring
  * from *.safetensors files, and appends "bytes requests largest" to $COUNT_READS_FILE at exit. */
+#include "tests/support/weights_file.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,20 +12,9 @@
 
 static unsigned long long n_bytes, n_requests, largest;
 
-static int is_weights(int fd)
-{
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 12)
-        return 0;
-    path[n] = '\0';
-    return strcmp(path + n - 12, ".safetensors") == 0;
-}
-
 static void count(int fd, ssize_t got)
 {
-    if (got <= 0 || !is_weights(fd))
+    if (got <= 0 || !reads_weights(fd))
         return;
     n_bytes += (unsigned long long)got;
     n_requests++;

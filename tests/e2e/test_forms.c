@@ -98,12 +98,7 @@ static void refused(const char *rest, const char *field, const char *part)
 {
     char request[2000];
     (void)snprintf(request, sizeof request, "{\"op\":\"generate\",\"prompt\":\"Once\",\"max_tokens\":9,%s}", rest);
-    json_t *reply = talk_ask(s.endpoint, request);
-    case_check(talk_number(reply, "code") == 400 && strcmp(talk_text(reply, "error/field"), field) == 0 &&
-                   strstr(talk_text(reply, "error/message"), part) != NULL,
-               "%s: %g, %s: %s", rest, talk_number(reply, "code"), talk_text(reply, "error/field"),
-               talk_text(reply, "error/message"));
-    json_decref(reply);
+    talk_refused(s.endpoint, request, field, part);
 }
 
 /* The demo model, which knows only stories, begins an object and does not end it. */

@@ -298,17 +298,13 @@ static void keys(void)
         web_free(&a);
         case_end();
     }
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
+    front_stop(&gate);
     files_remove_dir(dir);
 }
 
 int main(void)
 {
-    fake = (struct fake_server){.state = "ready"};
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
-    web_start(&gate, true, FRONT_PARTS("--backend", fake.endpoint));
+    front_begin(&fake, &gate);
     bodies();
     endpoints();
     endpoint_streams();
@@ -316,11 +312,8 @@ int main(void)
     triton();
     views();
     statistics();
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
+    front_stop(&gate);
     keys();
-    fake_server_stop(&fake);
-    fake_server_free(&fake);
+    front_end(&fake);
     return cases_done();
 }

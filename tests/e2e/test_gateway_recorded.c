@@ -10,7 +10,7 @@
 
 #define FOLDER "tests/e2e/recorded"
 
-static struct fake_server fake = {.model = "lockstep-stories", .state = "ready"};
+static struct fake_server fake;
 static struct web_gateway gate;
 
 static const struct {
@@ -35,7 +35,7 @@ static const struct {
 
 int main(void)
 {
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
+    front_serve(&fake, "lockstep-stories");
     web_start(&gate, true, FRONT_PARTS("--backend", fake.endpoint));
     for (size_t i = 0; i < sizeof recorded / sizeof recorded[0]; i++) {
         char name[100];
@@ -53,10 +53,5 @@ int main(void)
         (void)close(fd);
         case_end();
     }
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
-    fake_server_stop(&fake);
-    fake_server_free(&fake);
-    return cases_done();
+    return front_finish(&fake, &gate);
 }

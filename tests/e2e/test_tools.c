@@ -181,12 +181,7 @@ static void refused(const char *rest, const char *field, const char *part)
     char request[3000];
     (void)snprintf(request, sizeof request,
                    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":9,%s}", rest);
-    json_t *reply = talk_ask(s.endpoint, request);
-    case_check(talk_number(reply, "code") == 400 && strcmp(talk_text(reply, "error/field"), field) == 0 &&
-                   strstr(talk_text(reply, "error/message"), part) != NULL,
-               "%s: %g, %s: %s", rest, talk_number(reply, "code"), talk_text(reply, "error/field"),
-               talk_text(reply, "error/message"));
-    json_decref(reply);
+    talk_refused(s.endpoint, request, field, part);
 }
 
 static void refusals(void)

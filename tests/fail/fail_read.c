@@ -1,6 +1,8 @@
 /* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK ("all": on every rank) pread(2) from
  * *.safetensors fails with EIO after $FAIL_READ_AFTER bytes, or finds the end of the file there if $FAIL_READ_KIND is
  * "end". With $FAIL_READ_NAP each pread of the other ranks takes this many seconds. */
+#include "tests/support/weights_file.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -12,17 +14,6 @@
 #include <unistd.h>
 
 static size_t n_read;
-
-static int is_weights(int fd)
-{
-    char link[64], path[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n < 12)
-        return 0;
-    path[n] = '\0';
-    return strcmp(path + n - 12, ".safetensors") == 0;
-}
 
 static int is_chosen(void)
 {
@@ -41,7 +32,7 @@ ssize_t pread(int fd, void *to, size_t bytes, off_t at)
 {
     ssize_t (*next)(int, void *, size_t, off_t) = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
     const char *nap = getenv("FAIL_READ_NAP");
-    bool weights = is_weights(fd);
+    bool weights = reads_weights(fd);
     if (weights && !is_chosen() && nap != NULL)
         take_a_nap(atof(nap));
     if (!is_chosen() || !weights)

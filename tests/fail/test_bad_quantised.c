@@ -24,148 +24,119 @@
 #define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
 
-/* Overwrites bytes of a tensor, from byte `at` on. */
-static void patch(const char *dir, const char *tensor, size_t at, const void *to, size_t n)
-{
-    size_t bytes;
-    char *data;
-    json_t *header = models_split(dir, WEIGHTS, &data, &bytes);
-    const json_t *offsets = json_object_get(json_object_get(header, tensor), "data_offsets");
-    char *text = json_dumps(header, JSON_COMPACT);
-    memcpy(data + json_integer_value(json_array_get(offsets, 0)) + at, to, n);
-    models_join(dir, WEIGHTS, text, -1, data, bytes);
-    free(text);
-    free(data);
-    json_decref(header);
-}
-
-static void rename_tensor(const char *dir, const char *from, const char *to)
-{
-    size_t bytes;
-    char *data;
-    json_t *header = models_split(dir, WEIGHTS, &data, &bytes);
-    (void)json_object_set(header, to, json_object_get(header, from));
-    (void)json_object_del(header, from);
-    char *text = json_dumps(header, JSON_COMPACT);
-    models_join(dir, WEIGHTS, text, -1, data, bytes);
-    free(text);
-    free(data);
-    json_decref(header);
-}
-
 static void nan_code(const char *dir)
 {
-    patch(dir, DOWN "weight", 7, "\xff", 1);
+    models_patch_tensor(dir, DOWN "weight", 7, "\xff", 1);
 }
 
 static void last_code_nan(const char *dir)
 {
-    patch(dir, DOWN "weight", 48 * 88 - 1, "\x7f", 1);
+    models_patch_tensor(dir, DOWN "weight", 48 * 88 - 1, "\x7f", 1);
 }
 
 static void exponent_255(const char *dir)
 {
-    patch(dir, DOWN "weight_scale_inv", 1, "\xff", 1);
+    models_patch_tensor(dir, DOWN "weight_scale_inv", 1, "\xff", 1);
 }
 
 static void scale_nan(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 4, "\xc0\x7f", 2);
+    models_patch_tensor(dir, DOWN "weight_scale", 4, "\xc0\x7f", 2);
 }
 
 static void scale_infinite(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 4, "\x80\x7f", 2);
+    models_patch_tensor(dir, DOWN "weight_scale", 4, "\x80\x7f", 2);
 }
 
 static void scale_zero(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 0, "\0\0", 2);
+    models_patch_tensor(dir, DOWN "weight_scale", 0, "\0\0", 2);
 }
 
 static void scale_negative(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 0, "\x80\xbf", 2);
+    models_patch_tensor(dir, DOWN "weight_scale", 0, "\x80\xbf", 2);
 }
 
 static void no_scale(const char *dir)
 {
-    rename_tensor(dir, Q_PROJ "weight_scale", Q_PROJ "weight_scales");
+    models_rename_tensor(dir, Q_PROJ "weight_scale", Q_PROJ "weight_scales");
 }
 
 static void no_zeros(const char *dir)
 {
-    rename_tensor(dir, DOWN "weight_zero_point", DOWN "weight_zeros");
+    models_rename_tensor(dir, DOWN "weight_zero_point", DOWN "weight_zeros");
 }
 
 static void no_qzeros(const char *dir)
 {
-    rename_tensor(dir, DOWN "qzeros", DOWN "zeros");
+    models_rename_tensor(dir, DOWN "qzeros", DOWN "zeros");
 }
 
 static void no_scales(const char *dir)
 {
-    rename_tensor(dir, DOWN "scales", DOWN "scale");
+    models_rename_tensor(dir, DOWN "scales", DOWN "scale");
 }
 
 static void whole_zero(const char *dir)
 {
-    patch(dir, DOWN "weight_global_scale", 0, "\0\0\0\0", 4);
+    models_patch_tensor(dir, DOWN "weight_global_scale", 0, "\0\0\0\0", 4);
 }
 
 static void whole_nan(const char *dir)
 {
-    patch(dir, DOWN "weight_global_scale", 0, "\0\0\xc0\x7f", 4);
+    models_patch_tensor(dir, DOWN "weight_global_scale", 0, "\0\0\xc0\x7f", 4);
 }
 
 static void no_whole(const char *dir)
 {
-    rename_tensor(dir, DOWN "weight_global_scale", DOWN "global_scale");
+    models_rename_tensor(dir, DOWN "weight_global_scale", DOWN "global_scale");
 }
 
 static void group_nan(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 3, "\x7f", 1);
+    models_patch_tensor(dir, DOWN "weight_scale", 3, "\x7f", 1);
 }
 
 static void group_zero(const char *dir)
 {
-    patch(dir, DOWN "weight_scale", 3, "\0", 1);
+    models_patch_tensor(dir, DOWN "weight_scale", 3, "\0", 1);
 }
 
 static void no_exponents(const char *dir)
 {
-    rename_tensor(dir, EXPERTS "_scales", EXPERTS "_exponents");
+    models_rename_tensor(dir, EXPERTS "_scales", EXPERTS "_exponents");
 }
 
 static void other_shape(const char *dir)
 {
-    patch(dir, DOWN "weight_shape", 8, "\x49", 1);
+    models_patch_tensor(dir, DOWN "weight_shape", 8, "\x49", 1);
 }
 
 static void both_weights(const char *dir)
 {
-    rename_tensor(dir, "model.layers.1.input_layernorm.weight", Q_PROJ "weight");
+    models_rename_tensor(dir, "model.layers.1.input_layernorm.weight", Q_PROJ "weight");
 }
 
 static void index_of_nothing(const char *dir)
 {
-    patch(dir, DOWN "g_idx", 0, "\xff\xff\xff\x7f", 4);
+    models_patch_tensor(dir, DOWN "g_idx", 0, "\xff\xff\xff\x7f", 4);
 }
 
 static void index_reordered(const char *dir)
 {
-    patch(dir, DOWN "g_idx", 0, "\x01\0\0\0", 4);
+    models_patch_tensor(dir, DOWN "g_idx", 0, "\x01\0\0\0", 4);
 }
 
 static void index_negative(const char *dir)
 {
-    patch(dir, DOWN "g_idx", 4, "\xff\xff\xff\xff", 4);
+    models_patch_tensor(dir, DOWN "g_idx", 4, "\xff\xff\xff\xff", 4);
 }
 
 static void no_index(const char *dir)
 {
-    rename_tensor(dir, DOWN "g_idx", DOWN "g_index");
+    models_rename_tensor(dir, DOWN "g_idx", DOWN "g_index");
 }
 
 /* Queries and keys share one input; here the keys' groups are 16 inputs each in order, as in the config. */
@@ -174,7 +145,7 @@ static void keys_in_order(const char *dir)
     int32_t groups[48];
     for (int i = 0; i < 48; i++)
         groups[i] = i / 16;
-    patch(dir, "model.layers.0.self_attn.k_proj.g_idx", 0, groups, sizeof groups);
+    models_patch_tensor(dir, "model.layers.0.self_attn.k_proj.g_idx", 0, groups, sizeof groups);
 }
 
 /* All three share one order of inputs; keys use groups 0 and 2, the others 0 and 1. */
@@ -186,19 +157,19 @@ static void keys_in_other_groups(const char *dir)
     for (int k = 0; k < 3; k++) {
         for (int i = 0; i < 48; i++)
             groups[i] = i < 32 ? 0 : k == 2 ? 2 : 1;
-        patch(dir, part[k], 0, groups, sizeof groups);
+        models_patch_tensor(dir, part[k], 0, groups, sizeof groups);
     }
 }
 
 static void experts_scale_nan(const char *dir)
 {
-    patch(dir, EXPERTS "_scales", 9, "\xff", 1);
+    models_patch_tensor(dir, EXPERTS "_scales", 9, "\xff", 1);
 }
 
 /* A scale of keys without one of values. */
 static void half_scales(const char *dir)
 {
-    rename_tensor(dir, "model.layers.1.input_layernorm.weight", "model.layers.1.self_attn.k_scale");
+    models_rename_tensor(dir, "model.layers.1.input_layernorm.weight", "model.layers.1.self_attn.k_scale");
 }
 
 #define KV_FP8 .argument = {"generate", "--model", "DIR", "--prompt-ids", "1,2", "--kv-cache-dtype", "fp8"}
@@ -207,17 +178,17 @@ static void half_scales(const char *dir)
 
 static void input_scale_zero(const char *dir)
 {
-    patch(dir, DOWN "input_scale", 0, "\0\0\0\0", 4);
+    models_patch_tensor(dir, DOWN "input_scale", 0, "\0\0\0\0", 4);
 }
 
 static void input_scale_nan(const char *dir)
 {
-    patch(dir, DOWN "input_scale", 0, "\0\0\xc0\x7f", 4);
+    models_patch_tensor(dir, DOWN "input_scale", 0, "\0\0\xc0\x7f", 4);
 }
 
 static void no_input_scale(const char *dir)
 {
-    rename_tensor(dir, DOWN "input_scale", DOWN "input_scales");
+    models_rename_tensor(dir, DOWN "input_scale", DOWN "input_scales");
 }
 
 static const struct bad_start cases[] = {

@@ -1,5 +1,5 @@
-/* tests/fail/test_bad_safetensors.c - damaged weight files, all kinds that section 6 of models.md lists: header,
- * offsets, tensors against the config, shards and their index, and files that are not safetensors at all. */
+/* tests/fail/test_bad_safetensors.c - damaged weight files: header, offsets, tensors against the config, shards and
+ * their index, and files that are not safetensors at all. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -153,35 +153,20 @@ static void duplicate_tensor(const char *dir)
     json_decref(header);
 }
 
-/* Renames the last tensor of the file: a missing tensor in a valid file. */
-static void rename_tensor(const char *dir, const char *from, const char *to)
-{
-    size_t bytes;
-    char *data;
-    json_t *header = models_split(dir, WEIGHTS, &data, &bytes);
-    json_object_set(header, to, json_object_get(header, from));
-    json_object_del(header, from);
-    char *text = json_dumps(header, JSON_COMPACT);
-    models_join(dir, WEIGHTS, text, -1, data, bytes);
-    free(text);
-    free(data);
-    json_decref(header);
-}
-
 static void missing_tensor(const char *dir)
 {
-    rename_tensor(dir, DOWN, "model.layers.1.mlp.up_down_proj.weight");
+    models_rename_tensor(dir, DOWN, "model.layers.1.mlp.up_down_proj.weight");
 }
 
 static void missing_head(const char *dir)
 {
-    rename_tensor(dir, "lm_head.weight", "lm_tail.weight");
+    models_rename_tensor(dir, "lm_head.weight", "lm_tail.weight");
     models_edit(dir, "config.json", "tie_word_embeddings", "false");
 }
 
 static void control_characters(const char *dir)
 {
-    rename_tensor(dir, NORM, "model.\nlockstep: fatal: \x1b[31mnorm");
+    models_rename_tensor(dir, NORM, "model.\nlockstep: fatal: \x1b[31mnorm");
     models_edit(dir, WEIGHTS, "model.\nlockstep: fatal: \x1b[31mnorm/dtype", "\"\\u0007\\n\"");
 }
 

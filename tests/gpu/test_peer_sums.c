@@ -7,6 +7,7 @@
 #include "rank/comm/peers.h"
 #include "rank/world/device.h"
 #include "rank/world/fatal.h"
+#include "tests/support/digest.h"
 #include "tests/support/tap.h"
 
 #include <math.h>
@@ -57,16 +58,6 @@ static size_t wrong(const void *data, uint64_t seed, size_t n)
         bad += memcmp(expected, (const char *)data + i * size, size) != 0;
     }
     return bad;
-}
-
-static bool equal_on_all_ranks(const void *data, size_t bytes)
-{
-    unsigned long long hash = 1469598103934665603ull, low, high;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
-    MPI_CHECK(MPI_Allreduce(&hash, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
-    MPI_CHECK(MPI_Allreduce(&hash, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
-    return low == high;
 }
 
 static void *take_memory(size_t bytes)
@@ -122,7 +113,7 @@ static void check_not_numbers(void)
     ops->wait(&q);
     for (size_t i = 0; i < n; i++)
         bad += (i / 2 * 2 % 7 == 0 || (i / 2 * 2 + 1) % 7 == 0) != (isnan(dtype_load(host, q.act, i)) != 0);
-    bool equal = equal_on_all_ranks(host, bytes);
+    bool equal = digest_same_everywhere(digest_add(DIGEST_BEGIN, host, bytes));
     tap_all(bad == 0 && equal, equal ? "other elements are NaN" : "other bits", "sums of NaN, %s on %d cuda ranks",
             dtype_name(q.act), w.n_ranks);
     ops->free(&q, device);

@@ -8,6 +8,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/digest.h"
 #include "tests/support/files.h"
 #include "tests/support/tap.h"
 
@@ -180,14 +181,8 @@ static double score_difference(const struct run *r, const float *logits)
 
 static bool same_bits_everywhere(const struct run *r)
 {
-    const unsigned char *last =
-        (const unsigned char *)(r->logits + (size_t)(r->x->n_prompt + N_NEW - 2) * (size_t)r->x->vocab);
-    unsigned long long hash = 1469598103934665603ull, low, high;
-    for (size_t i = 0; i < (size_t)r->x->vocab * sizeof(float); i++)
-        hash = (hash ^ last[i]) * 1099511628211ull;
-    MPI_CHECK(MPI_Allreduce(&hash, &low, 1, MPI_UNSIGNED_LONG_LONG, MPI_MIN, MPI_COMM_WORLD));
-    MPI_CHECK(MPI_Allreduce(&hash, &high, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
-    return low == high;
+    const float *last = r->logits + (size_t)(r->x->n_prompt + N_NEW - 2) * (size_t)r->x->vocab;
+    return digest_same_everywhere(digest_add(DIGEST_BEGIN, last, (size_t)r->x->vocab * sizeof *last));
 }
 
 static int32_t device = DEVICE_AUTO; /* enum device_choice */

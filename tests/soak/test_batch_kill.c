@@ -84,7 +84,7 @@ static long output_bytes(void)
     return stat(path, &st) == 0 ? (long)st.st_size : 0;
 }
 
-static void start(struct process *p, const char *output, bool ordered)
+static void start_batch(struct process *p, const char *output, bool ordered)
 {
     char input[300], path[300];
     (void)snprintf(input, sizeof input, "%s/in.jsonl", test.dir);
@@ -118,7 +118,7 @@ static double measure(void)
     char path[300];
     (void)snprintf(path, sizeof path, "%s/whole.jsonl", test.dir);
     case_begin("batch of %d prompts, undisturbed", test.n_prompts);
-    start(&p, path, false);
+    start_batch(&p, path, false);
     process_wait(&p);
     batching_read(&test.wanted, test.dir, "whole.jsonl");
     case_check(p.status == 0 && test.wanted.n == test.n_prompts, "status %d, %d results: %s", p.status, test.wanted.n,
@@ -271,7 +271,7 @@ static bool disturbed_run(long total, bool ordered)
     char path[300];
     enum kind kind = choose_kind();
     (void)snprintf(path, sizeof path, "%s/out.jsonl", test.disk);
-    start(&p, path, ordered);
+    start_batch(&p, path, ordered);
     await_moment(&p, total);
     bool struck = strike(&p, kind);
     process_wait(&p);
@@ -342,7 +342,7 @@ static void round_of_runs(int n_kills, long total)
     while (!finished && !enough(n_kills))
         finished = disturbed_run(total, ordered);
     struct process p;
-    start(&p, path, ordered);
+    start_batch(&p, path, ordered);
     process_wait(&p);
     case_check(p.status == 0, "the last run: status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
+#include "tests/support/front.h"
 #include "tests/support/web.h"
 
 #include <poll.h>
@@ -182,17 +183,11 @@ static void crowd(int n)
 int main(void)
 {
     int n_idle = at_most(from_environment("GATEWAY_IDLE", 10000)), n_crowd = from_environment("GATEWAY_CROWD", 2000);
-    fake = (struct fake_server){.state = "ready"};
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
+    front_serve(&fake, NULL);
     web_start(&gate, true,
               (const char *const[]){"--backend", fake.endpoint, "--max-connections", "12000", "--max-client-backlog",
                                     "64K", NULL});
     idle(n_idle);
     crowd(at_most(n_crowd));
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
-    fake_server_stop(&fake);
-    fake_server_free(&fake);
-    return cases_done();
+    return front_finish(&fake, &gate);
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
+#include "tests/support/front.h"
 #include "tests/support/talk.h"
 #include "tests/support/web.h"
 
@@ -305,8 +306,7 @@ int main(void)
     const char *other = getenv("GATEWAY_BESIDE");
     (void)snprintf(beside.address, sizeof beside.address, "%s", other != NULL ? other : "");
     if (!real) {
-        fake = (struct fake_server){.state = "ready"};
-        fake_server_start(&fake, "tcp://127.0.0.1:*");
+        front_serve(&fake, NULL);
         endpoint = fake.endpoint;
     }
     web_start(&gate, true, (const char *const[]){"--backend", endpoint, "--comment-interval", "2", NULL});
@@ -316,12 +316,8 @@ int main(void)
         paced();
     if (!real)
         memory();
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it did not");
-    case_end();
-    if (!real) {
-        fake_server_stop(&fake);
-        fake_server_free(&fake);
-    }
+    front_stop(&gate);
+    if (!real)
+        front_end(&fake);
     return cases_done();
 }

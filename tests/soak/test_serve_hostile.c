@@ -380,7 +380,7 @@ static int setting(const char *name, int otherwise)
     return text != NULL && atoi(text) > 0 ? atoi(text) : otherwise;
 }
 
-static void check(long n, const char *story, double resident, bool answered, double seconds)
+static void check_outcome(long n, const char *story, double resident, bool answered, double seconds)
 {
     printf("# %ld messages in %.0f s: %ld done, %ld refused; %ld with other frames, %ld too large;", h.n_sent, seconds,
            h.n_ok, h.n_refused, h.n_ignored, h.n_oversized);
@@ -430,7 +430,7 @@ int main(void)
     bool answered = run_messages(n / 10, window); /* every operation has been used once */
     double resident = serving_resident(&h.server, 0);
     answered = answered && run_messages(n, window);
-    check(n, story, resident, answered, seconds_now() - begun);
+    check_outcome(n, story, resident, answered, seconds_now() - begun);
     (void)zmq_close(h.socket);
     (void)zmq_ctx_term(h.context);
     case_begin("SIGUSR1 ends it");

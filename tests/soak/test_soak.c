@@ -11,13 +11,16 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/digest.h"
 #include "tests/support/models.h"
+#include "tests/support/process.h"
 #include "tests/support/scheduled.h"
 #include "tests/support/tap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define N_PROGRAMS     5
 #define MAX_REQUESTS   24
@@ -133,10 +136,8 @@ static void make_program(struct run *r, int k, int vocab)
 
 static uint64_t digest_of(const struct request *r)
 {
-    uint64_t hash = 1469598103934665603u ^ (uint64_t)r->finish;
-    for (size_t i = 0; i < r->output.n; i++)
-        hash = (hash ^ (uint64_t)r->output.id[i]) * 1099511628211u;
-    return hash;
+    return digest_add(digest_add(DIGEST_BEGIN, &r->finish, sizeof r->finish), r->output.id,
+                      r->output.n * sizeof *r->output.id);
 }
 
 /* Runs program k; the outcome is rank 0's. Collective. */
@@ -164,24 +165,11 @@ static void run_program(struct soak *s, struct instance *i, int k, struct outcom
     s->n_runs++;
 }
 
-static double resident_bytes(void)
-{
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *f = fopen("/proc/self/status", "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1)
-            break;
-    if (f != NULL)
-        (void)fclose(f);
-    return 1024.0 * (double)kib;
-}
-
 /* Collective. A CPU backend's memory is part of the resident memory, so the host's free memory is irrelevant. */
 static struct memory measure(const struct instance *i)
 {
     double mine[2] = {i->ops->shares_host_memory ? 0 : -(double)i->ops->free_memory((struct queue *)&i->q),
-                      resident_bytes()};
+                      process_resident(getpid())};
     double all[2];
     MPI_CHECK(MPI_Allreduce(mine, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD));
     return (struct memory){-all[0], all[1]};

@@ -78,6 +78,13 @@ SEPARATE int posix_memalign(void **p, size_t align, size_t bytes)
 #define PROMPT 20
 #define CHUNK  10
 
+/* A chunk of every sequence in each step. */
+static const struct limits whole_batches = {.max_seqs = N_SEQS,
+                                            .max_batch_tokens = N_SEQS * CHUNK,
+                                            .max_len = 64,
+                                            .max_logit_rows = N_SEQS,
+                                            .n_blocks = 4 * N_SEQS};
+
 struct run {
     struct instance instance;
     struct plan plan;
@@ -85,7 +92,7 @@ struct run {
     uint64_t step;
 };
 
-static void start(struct run *r, int slot)
+static void start_sequence(struct run *r, int slot)
 {
     struct plan *p = &r->plan;
     p->start[p->n_starts++] = (struct plan_start){.slot = slot,
@@ -112,7 +119,7 @@ static void step(struct run *r, int pos, int n, struct step_result *result)
     for (int slot = 0; slot < N_SEQS && r->w->rank == 0; slot++) {
         bool prompt = pos < PROMPT;
         if (pos == 0)
-            start(r, slot);
+            start_sequence(r, slot);
         int sample = pos + n >= PROMPT;
         p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, prompt ? PROMPT : pos + 1, sample, sample, 0};
         for (int i = 0; i < n; i++)
@@ -151,12 +158,7 @@ static void check_allocations(struct world *w, const char *dir)
     struct model_config m = {0};
     struct step_result result;
     char reason[100];
-    open_run(&r, w, &m, dir,
-             (struct limits){.max_seqs = N_SEQS,
-                             .max_batch_tokens = N_SEQS * CHUNK,
-                             .max_len = 64,
-                             .max_logit_rows = N_SEQS,
-                             .n_blocks = 4 * N_SEQS});
+    open_run(&r, w, &m, dir, whole_batches);
     for (int round = 0; round < 2; round++) {
         n_ours = n_all = 0;
         counting = round > 0;
@@ -483,12 +485,7 @@ static void check_recorded_later(struct world *w)
     char reason[120];
     if (w->n_ranks > 1)
         return;
-    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){.max_seqs = N_SEQS,
-                             .max_batch_tokens = N_SEQS * CHUNK,
-                             .max_len = 64,
-                             .max_logit_rows = N_SEQS,
-                             .n_blocks = 4 * N_SEQS});
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", whole_batches);
     decode(&r, N, plain);
     open_paper(&r, &ops, false, &ways);
     int at_first = paper.n_recorded;
@@ -520,12 +517,7 @@ static void check_known_ways(struct world *w)
     char reason[120];
     if (w->n_ranks > 1)
         return;
-    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){.max_seqs = N_SEQS,
-                             .max_batch_tokens = N_SEQS * CHUNK,
-                             .max_len = 64,
-                             .max_logit_rows = N_SEQS,
-                             .n_blocks = 4 * N_SEQS});
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", whole_batches);
     open_paper(&r, &ops, true, &ways);
     const struct decode_graph *g = &r.instance.engine.decode[N_SEQS - 1];
     (void)snprintf(reason, sizeof reason, "measured %d, %d runs, %g s and %g s", ways.measured, paper.n_persistent,

@@ -6,6 +6,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/digest.h"
 #include "tests/support/process.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
@@ -47,13 +48,6 @@ struct shape {
     int64_t kv_blocks; /* memory for this many blocks of each kind; 0: enough */
     bool draft_model;  /* the model itself drafts, and keeps everything */
 };
-
-static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 1099511628211ull;
-    return hash;
-}
 
 static void make_request(struct run *r, int index, struct request_rules *rules)
 {
@@ -98,8 +92,8 @@ static int accept(void *context, const struct step_result *result, struct err *e
     for (int i = 0; i < f->n && f->n == f->n_rows; i++) {
         struct outcome *o = &r->outcome[f->request[i]->index];
         if (!on_device) /* whose memory the host cannot read */
-            o->logits = digest(o->logits, logits + (size_t)i * (size_t)r->vocab, (size_t)r->vocab * sizeof *logits);
-        o->logits = digest(o->logits, &result->sampled[i].logprob, sizeof result->sampled[i].logprob);
+            o->logits = digest_add(o->logits, logits + (size_t)i * (size_t)r->vocab, (size_t)r->vocab * sizeof *logits);
+        o->logits = digest_add(o->logits, &result->sampled[i].logprob, sizeof result->sampled[i].logprob);
     }
     return scheduler_accept(&r->scheduler, result, 0, e);
 }

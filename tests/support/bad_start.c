@@ -41,7 +41,7 @@ static void make_folder(char *dir, const struct bad_start *c)
         c->damage(dir);
 }
 
-static void start(struct running *r, const struct bad_start *c)
+static void start_case(struct running *r, const struct bad_start *c)
 {
     const char *usual[] = {"generate", "--model", r->dir, "--prompt-ids", "1,2", "--max-tokens", "1", NULL};
     const char *given[9] = {NULL};
@@ -121,7 +121,7 @@ void bad_start_run(const struct bad_start *cases, int n)
         if (i >= AT_ONCE && i - AT_ONCE < n)
             finish(&ring[i % AT_ONCE]);
         if (i < n)
-            start(&ring[i % AT_ONCE], &cases[i]);
+            start_case(&ring[i % AT_ONCE], &cases[i]);
     }
     check_times();
     free(taken);

@@ -15,7 +15,10 @@ void front_nap(double seconds); /* less than one */
 /* Starts a server that is ready, and a gateway for it alone. */
 void front_begin(struct fake_server *s, struct web_gateway *g);
 
-/* A case: the gateway ends with status 0. Frees both; returns the program's status. */
+/* A case: the gateway ends with status 0. */
+void front_stop(struct web_gateway *g);
+
+/* The same, then the server's end. Returns the program's status. */
 int front_finish(struct fake_server *s, struct web_gateway *g);
 
 /* Returns the n-th message of an op (NULL: generate) from the end; waits for it. NULL: it did not arrive. Borrowed. */

@@ -306,6 +306,36 @@ void models_join(const char *dir, const char *file, const char *header, int64_t 
     free(whole);
 }
 
+/* Writes the split file again, and frees its parts. */
+static void join_and_free(const char *dir, json_t *header, char *data, size_t bytes)
+{
+    char *text = json_dumps(header, JSON_COMPACT);
+    models_join(dir, "model.safetensors", text, -1, data, bytes);
+    free(text);
+    free(data);
+    json_decref(header);
+}
+
+void models_patch_tensor(const char *dir, const char *tensor, size_t at, const void *to, size_t n)
+{
+    size_t bytes;
+    char *data;
+    json_t *header = models_split(dir, "model.safetensors", &data, &bytes);
+    const json_t *offsets = json_object_get(json_object_get(header, tensor), "data_offsets");
+    memcpy(data + json_integer_value(json_array_get(offsets, 0)) + at, to, n);
+    join_and_free(dir, header, data, bytes);
+}
+
+void models_rename_tensor(const char *dir, const char *from, const char *to)
+{
+    size_t bytes;
+    char *data;
+    json_t *header = models_split(dir, "model.safetensors", &data, &bytes);
+    (void)json_object_set(header, to, json_object_get(header, from));
+    (void)json_object_del(header, from);
+    join_and_free(dir, header, data, bytes);
+}
+
 void models_write_wide(const char *dir)
 {
     char *data = NULL;

@@ -49,6 +49,10 @@ size_t models_weight_bytes(const char *dir);
  * model.safetensors only the header changes. */
 void models_edit(const char *dir, const char *file, const char *path, const char *value);
 
+/* Overwrites bytes of a tensor of the folder's model.safetensors, from its byte `at` on; gives one another name. */
+void models_patch_tensor(const char *dir, const char *tensor, size_t at, const void *to, size_t n);
+void models_rename_tensor(const char *dir, const char *from, const char *to);
+
 /* Splits a safetensors file into header and data, and writes one. `header_length` < 0: the true length. */
 json_t *models_split(const char *dir, const char *file, char **data, size_t *bytes);
 void models_join(const char *dir, const char *file, const char *header, int64_t header_length, const char *data,

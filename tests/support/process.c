@@ -81,6 +81,20 @@ double process_cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double process_resident(pid_t pid)
+{
+    unsigned long long kib = 0;
+    char line[128], path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1)
+            break;
+    if (f != NULL)
+        (void)fclose(f);
+    return 1024.0 * (double)kib;
+}
+
 int process_count_lines(const char *text)
 {
     int n = 0;
@@ -239,7 +253,7 @@ static _Noreturn void become(const struct process *p, const struct process_setup
 }
 
 /* lone: no process is signalled, and none must be ended with another. */
-static void start(struct process *p, const struct process_setup *s, bool lone, const char *const *arguments)
+static void start_process(struct process *p, const struct process_setup *s, bool lone, const char *const *arguments)
 {
     static int number;
     const char *argv[MAX_ARGUMENTS + 32];
@@ -279,7 +293,7 @@ static void start(struct process *p, const struct process_setup *s, bool lone, c
 
 void process_start(struct process *p, const struct process_setup *s, const char *const *arguments)
 {
-    start(p, s, false, arguments);
+    start_process(p, s, false, arguments);
 }
 
 /* Reads the available output; closes the channel at its end. */
@@ -364,7 +378,7 @@ bool process_signal_rank(const struct process *p, int rank, int number)
     return pid > 0 && kill(pid, number) == 0; /* 0 would mean all processes of the test */
 }
 
-static void end(struct process *p, int status)
+static void note_end(struct process *p, int status)
 {
     p->seconds = seconds_now() - p->started;
     p->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -398,7 +412,7 @@ static void pump(void)
             (void)count_marked(p, -1, &ignored, true);
         }
         if (waitpid(p->pid, &status, WNOHANG) == p->pid)
-            end(p, status);
+            note_end(p, status);
     }
 }
 
@@ -479,7 +493,7 @@ void process_wait(struct process *p)
 
 void process_run(struct process *p, const struct process_setup *s, const char *const *arguments)
 {
-    start(p, s, s->ranks == 1, arguments);
+    start_process(p, s, s->ranks == 1, arguments);
     process_wait(p);
 }
 

@@ -77,6 +77,9 @@ double process_patience(double seconds);
  * count. */
 double process_cpu_seconds(void);
 
+/* Returns the resident memory of a process, in bytes; 0: unknown. */
+double process_resident(pid_t pid);
+
 /* Tells whether mpirun is that of Open MPI 5, whose launcher is prterun. */
 bool process_has_open_mpi_5(void);
 

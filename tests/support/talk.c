@@ -1,5 +1,6 @@
 /* tests/support/talk.c - see talk.h. */
 #include "tests/support/talk.h"
+#include "tests/support/cases.h"
 #include "tests/support/process.h"
 
 #include <arpa/inet.h>
@@ -84,6 +85,16 @@ json_t *talk_ask(const char *endpoint, const char *json)
     json_t *reply = talk_hear(&t, 30);
     talk_close(&t);
     return reply;
+}
+
+void talk_refused(const char *endpoint, const char *json, const char *field, const char *part)
+{
+    json_t *reply = talk_ask(endpoint, json);
+    case_check(talk_number(reply, "code") == 400 && strcmp(talk_text(reply, "error/field"), field) == 0 &&
+                   strstr(talk_text(reply, "error/message"), part) != NULL,
+               "%s: %g, %s: %s", json, talk_number(reply, "code"), talk_text(reply, "error/field"),
+               talk_text(reply, "error/message"));
+    json_decref(reply);
 }
 
 const unsigned char talk_greeting[TALK_GREETING_BYTES] = {0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1, 'N', 'U', 'L', 'L'};

@@ -29,6 +29,9 @@ json_t *talk_hear(struct talk *t, double seconds);
 /* Sends a message and returns the answer, on a new connection. */
 json_t *talk_ask(const char *endpoint, const char *json);
 
+/* Within a case: the message must be answered with code 400, this field at fault, and a message with this part. */
+void talk_refused(const char *endpoint, const char *json, const char *field, const char *part);
+
 /* Connects to tcp://...:PORT without libzmq; talk_greeting and talk_ready are the first bytes to send. -1: it
  * failed. */
 int talk_connect(const char *endpoint);

@@ -1,18 +1,11 @@
 /* tests/unit/test_lanes.c - coordinator/tasks/lanes.c on devices of paper that are one step behind: models take turns
  * by tokens, whatever each has to do; a model that comes late, or was idle, gets no more than its share from then on;
  * every output is right; a lane ends and begins anew while others run. */
-#include "tests/unit/unit.h"
+#include "tests/unit/orders.h"
 
 #include "coordinator/tasks/lanes.h"
-#include "coordinator/tasks/mailbox.h"
-#include "tests/support/paper.h"
 #include "tests/support/reports.h"
 
-#include <stdlib.h>
-#include <zmq.h>
-
-#define VOCAB    50
-#define MAX_LEN  64
 #define LANES    3
 #define MAX_JOBS 200
 #define STEP     16 /* most tokens of a step */
@@ -31,13 +24,13 @@ struct bench {
 };
 
 static const struct scheduler_setup setup = {
-    .limits = {.max_seqs = 4, .max_batch_tokens = STEP, .max_len = MAX_LEN, .max_logit_rows = 4, .n_blocks = 16},
+    .limits = {.max_seqs = 4, .max_batch_tokens = STEP, .max_len = ORDERS_MAX_LEN, .max_logit_rows = 4, .n_blocks = 16},
     .prefix_caching = true};
 
-static void start(struct bench *b, int lane)
+static void start_lane(struct bench *b, int lane)
 {
     struct err e = {0};
-    assert_int_equal(paper_open(&b->paper[lane], &setup.limits, VOCAB, &e), 0);
+    assert_int_equal(paper_open(&b->paper[lane], &setup.limits, ORDERS_VOCAB, &e), 0);
     assert_int_equal(lanes_start(&b->lanes, lane, b->end[lane][1], &setup, NULL, &e), 0);
 }
 
@@ -97,40 +90,7 @@ static bool turn(struct bench *b)
 
 static void submit(struct bench *b, int lane, uint64_t number, int max_tokens)
 {
-    static const struct served served = {.model = {.name = "paper", .vocab = VOCAB}};
-    const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
-    char text[200];
-    int n = snprintf(text, sizeof text,
-                     "{\"prompt\": [%d, 2, 3], \"max_tokens\": %d, \"ignore_eos\": true, \"temperature\": 0}",
-                     (int)(number % VOCAB), max_tokens);
-    zmq_msg_t body;
-    assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
-    memcpy(zmq_msg_data(&body), text, (size_t)n);
-    struct task *task = task_open(number, &body, false, 0);
-    task->served = &served;
-    task_read(task);
-    task_check(task);
-    assert_int_equal(task->error.code, 0);
-    task->ids = calloc(1, sizeof *task->ids);
-    task->n_ids = 1;
-    task->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
-    memcpy(task->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(task_prepare(task, MAX_LEN, 1 << 20, 1), 0);
-    struct order *o = malloc(sizeof *o);
-    *o = (struct order){.kind = ORDER_SUBMIT, .task = task};
-    assert_true(mailbox_post(b->end[lane][0], o));
-}
-
-static void check_task(const struct task *task, int n_tokens)
-{
-    const struct request *r = task->choices[0].choice[0];
-    int32_t token[MAX_LEN] = {(int32_t)(task->number % VOCAB), 2, 3};
-    assert_int_equal(r->output.n, n_tokens);
-    for (int i = 0; i < n_tokens; i++) {
-        struct sampled s;
-        token[3 + i] = paper_next(token, 3 + i, 3, &task->rules[0].sampling, VOCAB, &s);
-        assert_int_equal(r->output.id[i], token[3 + i]);
-    }
+    orders_submit(b->end[lane][0], number, max_tokens);
 }
 
 static void close_bench(struct bench *b)
@@ -163,8 +123,8 @@ static void equal_shares(void **state)
     (void)state;
     static struct bench b;
     open_bench(&b);
-    start(&b, 0);
-    start(&b, 1);
+    start_lane(&b, 0);
+    start_lane(&b, 1);
     for (uint64_t i = 0; i < 20; i++)
         submit(&b, 0, i, 40);
     for (uint64_t i = 20; i < 24; i++)
@@ -175,7 +135,7 @@ static void equal_shares(void **state)
             expect_shares(&b, 0, 1);
     }
     /* The third comes after the others have had many tokens: it does not catch up. */
-    start(&b, 2);
+    start_lane(&b, 2);
     for (uint64_t i = 30; i < 50; i++)
         submit(&b, 2, i, 40);
     double before = b.tokens[0];
@@ -188,7 +148,7 @@ static void equal_shares(void **state)
         ;
     for (int i = 0; i < 50; i++)
         if (b.back[i] != NULL)
-            check_task(b.back[i], i >= 20 && i < 24 ? 50 : 40);
+            assert_int_equal(orders_check_output(b.back[i]), i >= 20 && i < 24 ? 50 : 40);
     assert_int_equal(b.n_back, 44);
     close_bench(&b);
 }
@@ -199,10 +159,10 @@ static void coming_and_going(void **state)
     (void)state;
     static struct bench b;
     open_bench(&b);
-    start(&b, 0);
+    start_lane(&b, 0);
     assert_non_null(lanes_first(&b.lanes));
     for (uint64_t round = 0; round < 10; round++) {
-        start(&b, 1);
+        start_lane(&b, 1);
         submit(&b, 0, 10 * round, 30);
         submit(&b, 1, 10 * round + 1, 5);
         while (b.back[10 * round + 1] == NULL)
@@ -214,8 +174,8 @@ static void coming_and_going(void **state)
         paper_close(&b.paper[1]);
         while (turn(&b))
             ;
-        check_task(b.back[10 * round], 30);
-        check_task(b.back[10 * round + 1], 5);
+        assert_int_equal(orders_check_output(b.back[10 * round]), 30);
+        assert_int_equal(orders_check_output(b.back[10 * round + 1]), 5);
     }
     while (b.under_way > 0)
         take_oldest(&b);

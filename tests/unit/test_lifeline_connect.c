@@ -36,13 +36,29 @@ static void check_connected(int a, int b)
     assert_int_equal(recv(a, &byte, 1, 0), 1);
 }
 
+/* All ranks come, the one named by `same_host` by the socket. */
+static void admit_all(struct lifeline_listener *listener, const struct lifeline_invitation *i, int same_host)
+{
+    struct guest guest[RANKS] = {{.rank = 0}};
+    int fd[RANKS];
+    for (int r = 1; r < RANKS; r++) {
+        guest[r] = (struct guest){.invitation = i, .rank = r, .same_host = r == same_host};
+        assert_int_equal(pthread_create(&guest[r].thread, NULL, come, &guest[r]), 0);
+    }
+    lifeline_accept(listener, i, fd, RANKS);
+    for (int r = 1; r < RANKS; r++) {
+        (void)pthread_join(guest[r].thread, NULL);
+        check_connected(fd[r], guest[r].fd);
+        (void)close(fd[r]);
+        (void)close(guest[r].fd);
+    }
+}
+
 static void all_come(void **unused)
 {
     (void)unused;
     struct lifeline_listener listener;
     struct lifeline_invitation i;
-    struct guest guest[RANKS] = {{.rank = 0}};
-    int fd[RANKS];
     char text[200];
     lifeline_listen(&listener, &i, true);
     assert_true(i.name != 0 && i.port != 0);
@@ -51,17 +67,7 @@ static void all_come(void **unused)
     i.address[1] = htonl(INADDR_LOOPBACK);
     lifeline_addresses(text, sizeof text, &i);
     assert_non_null(strstr(text, "127.0.0.1 port "));
-    for (int r = 1; r < RANKS; r++) {
-        guest[r] = (struct guest){.invitation = &i, .rank = r, .same_host = r == 2};
-        assert_int_equal(pthread_create(&guest[r].thread, NULL, come, &guest[r]), 0);
-    }
-    lifeline_accept(&listener, &i, fd, RANKS);
-    for (int r = 1; r < RANKS; r++) {
-        (void)pthread_join(guest[r].thread, NULL);
-        check_connected(fd[r], guest[r].fd);
-        (void)close(fd[r]);
-        (void)close(guest[r].fd);
-    }
+    admit_all(&listener, &i, 2);
 }
 
 /* A wrong token, a rank that does not exist, one that is already connected, one that sends nothing: the others are
@@ -112,8 +118,7 @@ static void idle_strangers(void **unused)
     enum { IDLE = 200 };
     struct lifeline_listener listener;
     struct lifeline_invitation i;
-    struct guest guest[RANKS] = {{.rank = 0}};
-    int fd[RANKS], idle[IDLE];
+    int idle[IDLE];
     lifeline_listen(&listener, &i, true);
     i.n_addresses = 1;
     i.address[0] = htonl(INADDR_LOOPBACK);
@@ -122,17 +127,7 @@ static void idle_strangers(void **unused)
         idle[k] = socket(AF_INET, SOCK_STREAM, 0);
         assert_int_equal(connect(idle[k], (struct sockaddr *)&to, sizeof to), 0);
     }
-    for (int r = 1; r < RANKS; r++) {
-        guest[r] = (struct guest){.invitation = &i, .rank = r};
-        assert_int_equal(pthread_create(&guest[r].thread, NULL, come, &guest[r]), 0);
-    }
-    lifeline_accept(&listener, &i, fd, RANKS);
-    for (int r = 1; r < RANKS; r++) {
-        (void)pthread_join(guest[r].thread, NULL);
-        check_connected(fd[r], guest[r].fd);
-        (void)close(fd[r]);
-        (void)close(guest[r].fd);
-    }
+    admit_all(&listener, &i, -1);
     for (int k = 0; k < IDLE; k++)
         (void)close(idle[k]);
 }

@@ -1,18 +1,10 @@
 /* tests/unit/test_steps.c - coordinator/tasks/steps.c on a paper device that is one step behind, as a GPU is: tasks
  * come and are cancelled while steps are in flight, the engine becomes idle with an empty plan in flight, and goes
  * on. */
-#include "tests/unit/unit.h"
+#include "tests/unit/orders.h"
 
-#include "coordinator/tasks/mailbox.h"
-#include "coordinator/tasks/steps.h"
-#include "tests/support/paper.h"
 #include "tests/support/reports.h"
 
-#include <stdlib.h>
-#include <zmq.h>
-
-#define VOCAB    50
-#define MAX_LEN  64
 #define MAX_JOBS 64
 
 struct bench {
@@ -29,13 +21,16 @@ struct bench {
 static void open_bench(struct bench *b)
 {
     struct err e = {0};
-    const struct scheduler_setup setup = {
-        .limits = {.max_seqs = 4, .max_batch_tokens = 16, .max_len = MAX_LEN, .max_logit_rows = 4, .n_blocks = 12},
-        .prefix_caching = true};
+    const struct scheduler_setup setup = {.limits = {.max_seqs = 4,
+                                                     .max_batch_tokens = 16,
+                                                     .max_len = ORDERS_MAX_LEN,
+                                                     .max_logit_rows = 4,
+                                                     .n_blocks = 12},
+                                          .prefix_caching = true};
     memset(b, 0, sizeof *b);
     b->context = zmq_ctx_new();
     assert_int_equal(mailbox_open(b->context, "steps", b->end, &e), 0);
-    assert_int_equal(paper_open(&b->paper, &setup.limits, VOCAB, &e), 0);
+    assert_int_equal(paper_open(&b->paper, &setup.limits, ORDERS_VOCAB, &e), 0);
     assert_int_equal(plan_open(&b->plan, &setup.limits, &e), 0);
     assert_int_equal(steps_open(&b->steps, b->end[1], &setup, &e), 0);
 }
@@ -79,50 +74,20 @@ static bool turn(struct bench *b)
 
 static void post(struct bench *b, struct order order)
 {
-    struct order *o = malloc(sizeof *o);
-    *o = order;
-    assert_true(mailbox_post(b->end[0], o));
+    orders_post(b->end[0], order);
 }
 
-/* The prompt is three tokens that depend on the number. */
 static void submit(struct bench *b, uint64_t number)
 {
-    char text[200];
-    int n = snprintf(text, sizeof text,
-                     "{\"prompt\": [%d, 2, 3], \"max_tokens\": 20, \"ignore_eos\": true, \"temperature\": 0}",
-                     (int)(number % VOCAB));
-    zmq_msg_t body;
-    assert_int_equal(zmq_msg_init_size(&body, (size_t)n), 0);
-    memcpy(zmq_msg_data(&body), text, (size_t)n);
-    struct task *task = task_open(number, &body, false, 0);
-    static const struct served served = {.model = {.name = "paper", .vocab = VOCAB}};
-    task->served = &served;
-    task_read(task);
-    task_check(task);
-    assert_int_equal(task->error.code, 0);
-    task->ids = calloc(1, sizeof *task->ids);
-    task->n_ids = 1;
-    const int32_t prompt[3] = {(int32_t)(number % VOCAB), 2, 3};
-    task->ids[0] = (struct token_list){.id = malloc(sizeof prompt), .n = 3, .capacity = 3};
-    memcpy(task->ids[0].id, prompt, sizeof prompt);
-    assert_int_equal(task_prepare(task, MAX_LEN, 1 << 20, 1), 0);
-    post(b, (struct order){.kind = ORDER_SUBMIT, .task = task});
+    orders_submit(b->end[0], number, 20);
 }
 
 /* Checks the output: all expected tokens, or, if it was cancelled, the first ones. */
 static void check_task(const struct task *task, bool cancelled)
 {
-    const struct choices *set = &task->choices[0];
-    const struct request *r = set->choice[0];
-    int32_t token[MAX_LEN] = {(int32_t)(task->number % VOCAB), 2, 3};
-    assert_int_equal(set->finish, cancelled ? FINISH_CANCELLED : FINISH_STOP);
-    if (!cancelled)
-        assert_int_equal(r->output.n, 20);
-    for (int i = 0; i < (int)r->output.n; i++) {
-        struct sampled s;
-        token[3 + i] = paper_next(token, 3 + i, 3, &task->rules[0].sampling, VOCAB, &s);
-        assert_int_equal(r->output.id[i], token[3 + i]);
-    }
+    int n = orders_check_output(task);
+    assert_int_equal(task->choices[0].finish, cancelled ? FINISH_CANCELLED : FINISH_STOP);
+    assert_true(cancelled || n == 20);
 }
 
 static void close_bench(struct bench *b)
@@ -177,16 +142,22 @@ static bool has_come(const struct bench *b, uint64_t number)
     return b->back[number] != NULL;
 }
 
-/* Four of six tasks run (max_seqs) and two wait: only these two can be withdrawn. */
+/* Opens it with tasks 1 to 6, of which four run (max_seqs) and two wait. */
+static void open_with_six(struct bench *b)
+{
+    open_bench(b);
+    for (uint64_t i = 1; i < 7; i++)
+        submit(b, i);
+    for (int i = 0; i < 3; i++)
+        assert_true(turn(b));
+}
+
+/* Only the two that wait can be withdrawn. */
 static void withdraws_what_has_not_begun(void **state)
 {
     (void)state;
     static struct bench b;
-    open_bench(&b);
-    for (uint64_t i = 1; i < 7; i++)
-        submit(&b, i);
-    for (int i = 0; i < 3; i++)
-        assert_true(turn(&b));
+    open_with_six(&b);
     for (uint64_t i = 1; i < 6; i++)
         post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = i});
     post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 60}); /* no such task */
@@ -209,11 +180,7 @@ static void stops_with_work_under_way(void **state)
 {
     (void)state;
     static struct bench b;
-    open_bench(&b);
-    for (uint64_t i = 1; i < 7; i++)
-        submit(&b, i);
-    for (int i = 0; i < 3; i++)
-        assert_true(turn(&b));
+    open_with_six(&b);
     post(&b, (struct order){.kind = ORDER_STOP});
     assert_false(turn(&b));
     while (b.under_way > 0)

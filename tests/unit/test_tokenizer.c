@@ -4,6 +4,7 @@
  * the expectations and has the same generator. Runs in the repository root. */
 #include "base/err.h"
 #include "base/json.h"
+#include "tests/support/digest.h"
 #include "tests/support/process.h"
 #include "tests/unit/fixtures/tokenizer/alphabet.h"
 #include "text/tokenizer/tokenizer.h"
@@ -21,7 +22,6 @@
 #define BLOCK      100
 #define BLOCKS     200
 #define TEXT_BYTES 8192
-#define FNV_START  0xcbf29ce484222325u
 
 static const char *const pipelines[] = {"gpt2",
                                         "gpt2_prefix",
@@ -130,14 +130,6 @@ static size_t random_ids(int32_t *id, uint64_t seed, uint64_t index, int32_t n_i
     return n;
 }
 
-static uint64_t fnv(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *b = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ b[i]) * 0x100000001b3u;
-    return h;
-}
-
 static struct tokenizer *open_fixture(const char *name)
 {
     struct tokenizer *t = NULL;
@@ -190,9 +182,9 @@ static void digest_one(const struct tokenizer *t, uint64_t i, uint64_t *h, struc
                                       (i % 2 == 1 ? TOKENIZER_ADD_SPECIAL : 0u) | (i % 5 == 0 ? TOKENIZER_PLAIN : 0u),
                                       ids, &e),
                      0);
-    h[0] = fnv(fnv(h[0], ids->id, ids->n * sizeof *ids->id), &separator, sizeof separator);
+    h[0] = digest_add(digest_add(h[0], ids->id, ids->n * sizeof *ids->id), &separator, sizeof separator);
     assert_int_equal(tokenizer_decode(t, ids->id, ids->n, skip, &decoded, &bytes, &e), 0);
-    h[1] = fnv(fnv(h[1], decoded, bytes), "\xff", 1);
+    h[1] = digest_add(digest_add(h[1], decoded, bytes), "\xff", 1);
     streamed.bytes = 0;
     stream(t, ids->id, ids->n, skip, &streamed); /* well-formed ids: streamed and whole are the same bytes */
     assert_int_equal(streamed.bytes, bytes);
@@ -202,11 +194,11 @@ static void digest_one(const struct tokenizer *t, uint64_t i, uint64_t *h, struc
     int32_t id[16];
     size_t n = random_ids(id, 2, i, tokenizer_vocab_size(t));
     assert_int_equal(tokenizer_decode(t, id, n, skip, &decoded, &bytes, &e), 0);
-    h[2] = fnv(fnv(h[2], decoded, bytes), "\xff", 1);
+    h[2] = digest_add(digest_add(h[2], decoded, bytes), "\xff", 1);
     free(decoded);
     streamed.bytes = 0;
     stream(t, id, n, skip, &streamed);
-    h[3] = fnv(fnv(h[3], streamed.data, streamed.bytes), "\xff", 1);
+    h[3] = digest_add(digest_add(h[3], streamed.data, streamed.bytes), "\xff", 1);
 }
 
 static void test_digests(void **state)
@@ -220,7 +212,7 @@ static void test_digests(void **state)
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     for (uint64_t block = 0; block < BLOCKS; block++) {
-        uint64_t want[4], h[4] = {FNV_START, FNV_START, FNV_START, FNV_START};
+        uint64_t want[4], h[4] = {DIGEST_BEGIN, DIGEST_BEGIN, DIGEST_BEGIN, DIGEST_BEGIN};
         assert_int_equal(fscanf(f, "%lx %lx %lx %lx", &want[0], &want[1], &want[2], &want[3]), 4);
         if (process_sanitized() && block % 5 != 0) /* a fifth covers every path */
             continue;
