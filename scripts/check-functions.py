@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Functions have at most 65 lines between their braces. A static function of more than ten lines has a second word in its
 name if another file has one of the same name: add, begin or finish alone are meaningless if many files have them; take, run, put,
-choose, set, get and find always are, and only that rule applies to tests, too.
+choose, set, get, find, make, check, start and end always are, and only that rule applies to tests, too.
 
     scripts/check-functions.py [SOURCE...]       without one: every .c, .h, .cu and .cuh file of the sources, outside shared/
                                                  and build/"""
@@ -14,7 +14,7 @@ import findings
 
 LINES = 65
 NAMED_LINES = 10
-WORN = ("take", "run", "put", "choose", "set", "get", "find")
+WORN = ("take", "run", "put", "choose", "set", "get", "find", "make", "check", "start", "end")
 # Filters and methods of chat templates have Jinja's names; the `config` of families and formats stands in tables.
 GIVEN = re.compile(r"text/template/|partition/(families|formats)/")
 KERNELS = re.compile(r"kernels/cuda/")

@@ -31,7 +31,7 @@ static int write_synced(const struct rewrite *w, int from, int to)
 }
 
 /* A new file with the journal's mode, opened in the same way. -1: failure. */
-static int make(const char *path, int like)
+static int create_like(const char *path, int like)
 {
     struct stat st;
     (void)unlink(path);
@@ -52,7 +52,7 @@ int rewrite_run(struct journal *j, const struct rewrite *w, struct err *e)
     if (realpath(j->path, target) == NULL)
         return ERR(e, ERR_IO, "%.200s: cannot be found: %s", j->path, strerror(errno));
     (void)snprintf(temporary, sizeof temporary, "%s.rewrite.tmp", target);
-    int fd = make(temporary, j->fd), rc = fd >= 0 ? write_synced(w, j->fd, fd) : -1;
+    int fd = create_like(temporary, j->fd), rc = fd >= 0 ? write_synced(w, j->fd, fd) : -1;
     if (rc == 0)
         rc = journal_replace(j, temporary, target, fd);
     if (rc == 0)

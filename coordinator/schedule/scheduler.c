@@ -166,7 +166,7 @@ void scheduler_note_finish(struct scheduler *s, enum finish_reason why)
     s->stats.n_finished[why]++;
 }
 
-static void end(struct scheduler *s, struct request *r)
+static void end_request(struct scheduler *s, struct request *r)
 {
     leave(s, r);
     guesses_close(&r->guesses);
@@ -199,7 +199,7 @@ void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason
         return;
     s->now = now;
     r->finish = why;
-    end(s, r);
+    end_request(s, r);
     if (r != s->in_event) /* else tell_progress does */
         release_if_done(s, r);
 }
@@ -228,7 +228,7 @@ void scheduler_expire(struct scheduler *s, double now)
             return;
         s->next_deadline = now; /* there may be more */
         r->finish = FINISH_TIMEOUT;
-        end(s, r);
+        end_request(s, r);
         tell_progress(s, r);
     }
 }
@@ -257,7 +257,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
     if (r->state == REQUEST_RUNNING)
         prefix_share(s, r);
     if (r->finish != FINISH_NONE)
-        end(s, r);
+        end_request(s, r);
     tell_progress(s, r);
     return 0;
 }

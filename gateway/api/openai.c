@@ -225,7 +225,7 @@ void openai_answer(struct exchange *x, json_t *body, bool chat)
         openai_generate(x, &r, message);
 }
 
-static void start(struct exchange *x, bool chat)
+static void start_generation(struct exchange *x, bool chat)
 {
     x->tally.is_generate = true;
     json_t *body = exchange_json(x);
@@ -235,10 +235,10 @@ static void start(struct exchange *x, bool chat)
 
 void openai_completions(struct exchange *x)
 {
-    start(x, false);
+    start_generation(x, false);
 }
 
 void openai_chat(struct exchange *x)
 {
-    start(x, true);
+    start_generation(x, true);
 }

@@ -74,7 +74,7 @@ static void forget(struct pool *p, struct call *c)
 }
 
 /* The call ends with this reply, which is decref'ed. */
-static void end(struct pool *p, struct call *c, json_t *reply)
+static void end_call(struct pool *p, struct call *c, json_t *reply)
 {
     struct call_setup s = c->setup;
     forget(p, c);
@@ -161,11 +161,11 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
 {
     struct err e = {0};
     if (b == NULL) {
-        end(p, c, no_backend(p, c->model));
+        end_call(p, c, no_backend(p, c->model));
         return false;
     }
     if (c->bytes > b->max_message_bytes) {
-        end(p, c, failure(413, "", "the request is larger than the backend's --max-message-bytes", 0));
+        end_call(p, c, failure(413, "", "the request is larger than the backend's --max-message-bytes", 0));
         return false;
     }
     c->n_tries++;
@@ -174,7 +174,7 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
         residence_sent(b, c->model);
         return true;
     }
-    end(p, c, failure(502, "", e.text, 0));
+    end_call(p, c, failure(502, "", e.text, 0));
     return false;
 }
 
@@ -269,7 +269,7 @@ void call_reply(struct pool *p, struct call *c, json_t *reply)
     if (last && is_refusal(reply) && ask_again(p, c))
         return;
     if (last) {
-        end(p, c, json_incref(reply));
+        end_call(p, c, json_incref(reply));
         return;
     }
     free(c->text); /* something came: never retried */
@@ -280,5 +280,5 @@ void call_reply(struct pool *p, struct call *c, json_t *reply)
 void call_lost(struct pool *p, struct call *c, const char *why)
 {
     if (!ask_again(p, c))
-        end(p, c, failure(502, "", why, 0));
+        end_call(p, c, failure(502, "", why, 0));
 }

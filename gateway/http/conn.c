@@ -245,7 +245,7 @@ static void begin_anew(struct http_conn *c)
 
 /* The last bytes are sent. A client that still sends would lose them by a reset, so its data is read and dropped for a
  * while. */
-static void end(struct http_conn *c)
+static void begin_lingering(struct http_conn *c)
 {
     forget_request(c);
     bytes_free(&c->in);
@@ -297,7 +297,7 @@ void conn_go_on(struct http_conn *c)
             return;
         bool idle = bytes_count(&c->out) == 0;
         if (idle && c->state == HTTP_ENDS && !c->is_told && !c->keep) {
-            end(c);
+            begin_lingering(c);
             return;
         }
         if (idle && c->state == HTTP_ENDS && !c->is_told)

@@ -63,7 +63,7 @@ static void all_gather(struct comm *c, struct queue *q, void *out, const void *i
 }
 
 /* Errors of NCCL's own threads and of other ranks, on which its kernels would wait forever. */
-static int check(struct comm *c, struct err *e)
+static int check_errors(struct comm *c, struct err *e)
 {
     struct comm_nccl *n = c->impl;
     ncclResult_t state = ncclSuccess;
@@ -90,7 +90,7 @@ static const struct comm_ops comm_nccl_ops = {.name = "nccl",
                                               .all_reduce = all_reduce,
                                               .all_reduce_floats = all_reduce_floats,
                                               .all_gather = all_gather,
-                                              .check = check,
+                                              .check = check_errors,
                                               .close = comm_nccl_close};
 
 int comm_open_nccl(struct comm *c, const struct world *w, struct err *e)

@@ -46,7 +46,7 @@ static void all_gather_columns(struct comm *c, struct queue *q, void *out, const
     p->ops->peer->gather_columns(q, p->peer, out, in, begin, n_rows);
 }
 
-static int check(struct comm *c, struct err *e)
+static int check_inner(struct comm *c, struct err *e)
 {
     struct comm_peer *p = c->impl;
     return comm_check(&p->inner, e);
@@ -70,7 +70,7 @@ static const struct comm_ops comm_peer_ops = {
     .all_gather = all_gather,
     .takes_columns = takes_columns,
     .all_gather_columns = all_gather_columns,
-    .check = check,
+    .check = check_inner,
     .close = comm_peer_close,
 };
 

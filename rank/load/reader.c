@@ -21,7 +21,7 @@ static const struct read_block *block_of(const struct reader *r, int k)
 }
 
 /* Ends the handing out of pieces, and all waits. The lock is held here and in the following functions. */
-static void end(struct reader *r)
+static void stop_reading(struct reader *r)
 {
     r->stop = true;
     (void)pthread_cond_broadcast(&r->room);
@@ -79,7 +79,7 @@ static void hand_in(struct reader *r, const struct read_piece *p, const struct e
     struct reader_slot *s = &r->slot[p->slot];
     if (e->code != ERR_NONE) {
         ERR(&r->err, e->code, "%s", e->text);
-        end(r);
+        stop_reading(r);
         return;
     }
     r->bytes_read += p->bytes;
@@ -173,7 +173,7 @@ void reader_close(struct reader *r)
     if (r->c == NULL)
         return;
     (void)pthread_mutex_lock(&r->lock);
-    end(r);
+    stop_reading(r);
     (void)pthread_mutex_unlock(&r->lock);
     for (int i = 0; i < r->n_threads; i++)
         (void)pthread_join(r->thread[i], NULL);

@@ -75,7 +75,7 @@ static int find_calls(void *library, struct nvml_calls *calls, struct err *e)
     return 0;
 }
 
-static int check(const struct nvml_calls *calls, int rc, const char *what, const char *pci_id, struct err *e)
+static int check_call(const struct nvml_calls *calls, int rc, const char *what, const char *pci_id, struct err *e)
 {
     return rc == 0 ? 0 : ERR(e, ERR_DEVICE, "NVML: %s %s: %s", what, pci_id, calls->error_string(rc));
 }
@@ -91,12 +91,12 @@ int nvml_open(struct nvml *n, const char *library, const char *pci_id, struct er
         return ERR(e, ERR_DEVICE, "NVML: %s", dlerror());
     struct nvml_calls *calls = err_calloc(e, 1, sizeof *calls, "NVML");
     if (calls == NULL || find_calls(found, calls, e) != 0 ||
-        check(calls, calls->init(), "cannot begin for", address, e) != 0) {
+        check_call(calls, calls->init(), "cannot begin for", address, e) != 0) {
         free(calls);
         return -1;
     }
     n->calls = calls; /* from here on NVML must be shut down */
-    if (check(calls, calls->handle(address, &n->device), "GPU", address, e) != 0) {
+    if (check_call(calls, calls->handle(address, &n->device), "GPU", address, e) != 0) {
         nvml_close(n);
         return -1;
     }

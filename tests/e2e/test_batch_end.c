@@ -39,7 +39,7 @@ static void start_with(struct process *p, const char *output, const char *const 
     process_start(p, &setup, arguments);
 }
 
-static void start(struct process *p, const char *output, const char *const *more)
+static void start_batch(struct process *p, const char *output, const char *const *more)
 {
     start_with(p, output, more, NULL);
 }
@@ -85,7 +85,7 @@ static void check_and_resume(const char *output)
                r.n_strange, batching_differences(&r, &wanted), r.torn);
     case_check(r.n > 0 && r.n < N_PROMPTS, "%d results of %d at the end", r.n, N_PROMPTS);
     batching_free(&r);
-    start(&p, output, NULL);
+    start_batch(&p, output, NULL);
     process_wait(&p);
     batching_read(&r, dir, output);
     case_check(p.status == 0, "resumed: status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -100,7 +100,7 @@ static void undisturbed(void)
     struct process p;
     case_begin("batch of %d prompts, undisturbed", N_PROMPTS);
     batching_prompts(dir, "in.jsonl", N_PROMPTS, MAX_TOKENS);
-    start(&p, "whole.jsonl", NULL);
+    start_batch(&p, "whole.jsonl", NULL);
     process_wait(&p);
     batching_read(&wanted, dir, "whole.jsonl");
     case_check(p.status == 0 && wanted.n == N_PROMPTS && wanted.n_twice == 0, "status %d, %d results: %s", p.status,
@@ -164,7 +164,7 @@ static void walltime(void)
     const char *const more[] = {"--max-walltime", text, "--ignore-eos", "--seed", "3", NULL};
     struct batch_results r;
     case_begin("--max-walltime: ends in time, exit status 75, no finished work is lost");
-    start(&p, "walltime.jsonl", more);
+    start_batch(&p, "walltime.jsonl", more);
     process_wait(&p);
     case_check(p.status == 75 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(process_in_time(p.seconds - limit, 1), "it took %.2f s",
@@ -193,7 +193,7 @@ static void long_wave(void)
     for (int i = 0; i < 2; i++) {
         struct process p;
         struct batch_results r;
-        start(&p, "wave.jsonl", more);
+        start_batch(&p, "wave.jsonl", more);
         process_wait(&p);
         batching_read(&r, dir, "wave.jsonl");
         case_check(p.status == 75 && r.n > before && r.n_twice == 0, "status %d, %d results after %d: %s", p.status,
@@ -253,7 +253,7 @@ static void tell(void)
     const char *const more[] = {"--sync-seconds", "3600", NULL};
     bool synced = false;
     case_begin("SIGUSR2 to rank 1: one line, a status file, everything on disk; the batch goes on");
-    start(&p, "tell.jsonl", more);
+    start_batch(&p, "tell.jsonl", more);
     await_results(&p, "tell.jsonl");
     while (!p.ended && !synced) {
         (void)process_signal_rank(&p, 1, SIGUSR2);
@@ -280,7 +280,7 @@ static void stalled_reader(void)
     (void)snprintf(path, sizeof path, "%s/pipe", dir);
     int fd = mkfifo(path, 0600) == 0 ? open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1;
     case_check(fd >= 0 && fcntl(fd, F_SETPIPE_SZ, 4096) >= 0, "no pipe");
-    start(&p, "pipe", more);
+    start_batch(&p, "pipe", more);
     while (!p.ended && (ioctl(fd, FIONREAD, &held) != 0 || held == 0))
         process_watch(&p, 0.005, SIZE_MAX);
     double sent = seconds_now();

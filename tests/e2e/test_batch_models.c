@@ -72,15 +72,15 @@ static void start_with(struct process *p, int ranks, const char *input, const ch
     process_start(p, &setup, arguments);
 }
 
-static void start(struct process *p, int ranks, const char *input, const char *output, const char *option,
-                  const char *value, const char *more)
+static void start_batch(struct process *p, int ranks, const char *input, const char *output, const char *option,
+                        const char *value, const char *more)
 {
     start_with(p, ranks, input, output, option, value, more, NULL);
 }
 
 static void run_batch(struct process *p, int ranks, const char *input, const char *output, const char *more)
 {
-    start(p, ranks, input, output, "--models-dir", models, more);
+    start_batch(p, ranks, input, output, "--models-dir", models, more);
     process_wait(p);
 }
 
@@ -96,7 +96,7 @@ static void alone(void)
         (void)snprintf(path, sizeof path, "%s/%s", models, fixture[i]);
         (void)snprintf(output, sizeof output, "alone.%d", i);
         write_lines("alone.jsonl", i, false);
-        start(&p, 1, "alone.jsonl", output, "--model", path, NULL);
+        start_batch(&p, 1, "alone.jsonl", output, "--model", path, NULL);
         process_wait(&p);
         batching_read(&r, dir, output);
         case_check(p.status == 0 && r.n == N_LINES / N_MODELS, "%s: status %d, %d results: %s", fixture[i], p.status,
@@ -243,7 +243,7 @@ static void killed(void)
     case_begin("batch of %d models: a rank is killed, and the next run goes on", N_MODELS);
     write_lines("kill.jsonl", -1, false);
     (void)snprintf(path, sizeof path, "%s/kill.out", dir);
-    start(&p, 2, "kill.jsonl", "kill.out", "--models-dir", models, "--max-models=1");
+    start_batch(&p, 2, "kill.jsonl", "kill.out", "--models-dir", models, "--max-models=1");
     while (!p.ended && (stat(path, &st) != 0 || st.st_size < 500))
         process_watch(&p, 0.005, SIZE_MAX);
     pid_t rank = process_of_rank(&p, 1);
@@ -284,7 +284,7 @@ static void options(void)
 {
     struct process p;
     case_begin("batch of many models: options");
-    start(&p, 1, "kill.jsonl", "options.out", "--model-memory", "1G", NULL);
+    start_batch(&p, 1, "kill.jsonl", "options.out", "--model-memory", "1G", NULL);
     process_wait(&p);
     case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "batch needs --model DIR or --models-dir DIR") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -292,7 +292,7 @@ static void options(void)
     static const char *const lonely[] = {"--model-memory=1G", "--max-models=3", "--host-cache=1G",
                                          "--models-cache-bytes=1G", "--replicas=a=2"};
     for (size_t i = 0; i < sizeof lonely / sizeof *lonely; i++) {
-        start(&p, 1, "kill.jsonl", "options.out", "--model", models_demo(), lonely[i]);
+        start_batch(&p, 1, "kill.jsonl", "options.out", "--model", models_demo(), lonely[i]);
         process_wait(&p);
         case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "needs --models-dir DIR") != NULL, "%s: status %d: %s",
                    lonely[i], p.status, p.text[PROCESS_ERR]);

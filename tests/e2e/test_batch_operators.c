@@ -31,8 +31,8 @@ static const char *in_dir(const char *name)
 }
 
 /* env: for the ranks, or NULL. more: up to 20 further options, NULL at the end. */
-static void start(struct process *p, const char *input, const char *output, const char *const *env, bool terminal,
-                  const char *const *more)
+static void start_batch(struct process *p, const char *input, const char *output, const char *const *env, bool terminal,
+                        const char *const *more)
 {
     char from[400], to[400];
     const char *arguments[40] = {"batch", "--model", models_demo(), "--input", from,        "--output",
@@ -66,7 +66,7 @@ static void status_file(void)
     long long before = -1;
     bool backwards = false;
     case_begin("the status file is complete whenever it is read, and counts up");
-    start(&p, "many.jsonl", "status.jsonl", NULL, false, NULL);
+    start_batch(&p, "many.jsonl", "status.jsonl", NULL, false, NULL);
     await_results(&p, "status.jsonl");
     while (!p.ended) {
         if (n_reads % 20 == 0 && before < MANY - 32) /* mpirun dies of the signal when it is about to end */
@@ -97,7 +97,7 @@ static void status_file(void)
 static void drained(struct process *p, const char *output, const char *file, const char *const *env,
                     const char *const *more)
 {
-    start(p, "many.jsonl", output, env, false, more);
+    start_batch(p, "many.jsonl", output, env, false, more);
     await_results(p, file);
     (void)kill(p->pid, SIGUSR1);
     process_wait(p);
@@ -146,7 +146,7 @@ static void slurm(void)
 
     case_begin("--requeue-self: not without progress nor beyond --max-restarts; an array task by its own id");
     const char *const late[] = {"--requeue-self", "--max-walltime", "0", NULL};
-    start(&p, "many.jsonl", "requeue.jsonl", job, false, late);
+    start_batch(&p, "many.jsonl", "requeue.jsonl", job, false, late);
     process_wait(&p);
     case_check(p.status == 75 && !said("requeue") && strstr(p.text[PROCESS_ERR], "has added no result") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -169,7 +169,7 @@ static void shares(void)
     struct batch_results whole, part[3];
     int n = 0, n_twice = 0, n_differ = 0;
     case_begin("three tasks of a job array together produce the results of one job");
-    start(&p, "few.jsonl", "all.jsonl", NULL, false, NULL);
+    start_batch(&p, "few.jsonl", "all.jsonl", NULL, false, NULL);
     process_wait(&p);
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
@@ -186,7 +186,7 @@ static void shares(void)
                                    NULL};
         char logs[300], log[400];
         (void)snprintf(logs, sizeof logs, "%s", in_dir("logs-{task}"));
-        start(&p, "few.jsonl", "part-{task}.jsonl", env, false, (const char *const[]){"--log-dir", logs, NULL});
+        start_batch(&p, "few.jsonl", "part-{task}.jsonl", env, false, (const char *const[]){"--log-dir", logs, NULL});
         process_wait(&p);
         case_check(p.status == 0, "task %d: status %d: %s", i, p.status, p.text[PROCESS_ERR]);
         (void)snprintf(log, sizeof log, "%s/logs-%d/rank-1.log", dir, 1 + 2 * i);
@@ -210,12 +210,12 @@ static void shares(void)
     const char *const env[] = {"SLURM_ARRAY_TASK_ID=2", "SLURM_ARRAY_TASK_COUNT=3", "SLURM_ARRAY_TASK_MIN=1",
                                "SLURM_ARRAY_TASK_MAX=3", NULL};
     const char *const on[] = {"--array-shard", "on", NULL};
-    start(&p, "few.jsonl", "part-1.jsonl", env, false, on);
+    start_batch(&p, "few.jsonl", "part-1.jsonl", env, false, on);
     process_wait(&p);
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "shard \"0/3\", this run has \"1/3\"") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
-    start(&p, "few.jsonl", "other.jsonl", env, false, NULL);
+    start_batch(&p, "few.jsonl", "other.jsonl", env, false, NULL);
     process_wait(&p);
     case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "--array-shard off") != NULL, "status %d: %s", p.status,
                p.text[PROCESS_ERR]);
@@ -239,7 +239,7 @@ static void files(void)
     (void)snprintf(metrics, sizeof metrics, "%s/batch.prom", dir);
     const char *const more[] = {"--log-dir", logs, "--metrics-file", metrics, "--status-seconds", "0.5", NULL};
     case_begin("--log-dir, --metrics-file, --status-seconds");
-    start(&p, "many.jsonl", "files.jsonl", NULL, false, more);
+    start_batch(&p, "many.jsonl", "files.jsonl", NULL, false, more);
     await_results(&p, "files.jsonl");
     (void)kill(p.pid, SIGUSR2);
     while (!p.ended && !(file_has("batch.prom", "lockstep_batch_done_total{model_name=\"lockstep-stories\"} ") &&
@@ -269,7 +269,7 @@ static void bar(void)
     struct process p;
     const char *const more[] = {"--max-walltime", "1:00:00", NULL};
     case_begin("a bar with the remaining time on a terminal, and no lines");
-    start(&p, "endless.jsonl", "bar.jsonl", NULL, true, more);
+    start_batch(&p, "endless.jsonl", "bar.jsonl", NULL, true, more);
     while (!p.ended && (p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], " to go, ") == NULL))
         process_watch(&p, 0.01, SIZE_MAX);
     (void)kill(p.pid, SIGUSR1);
@@ -292,7 +292,7 @@ static void failure(int number, const char *name)
     (void)snprintf(output, sizeof output, "%s.jsonl", name);
     (void)snprintf(status, sizeof status, "%s.status.json", output);
     case_begin("a rank that is %s: results are on disk, and the status file has cause and exit status", name);
-    start(&p, "many.jsonl", output, NULL, false, more);
+    start_batch(&p, "many.jsonl", output, NULL, false, more);
     await_results(&p, output);
     (void)process_signal_rank(&p, 1, number);
     process_wait(&p);

@@ -13,7 +13,8 @@
 #define POLICY "OMPI_MCA_hwloc_base_binding_policy"
 
 /* want: the warning's first words, or NULL. */
-static void check(const char *how, const char *policy, const char *command, const char *threads, const char *want)
+static void check_warning(const char *how, const char *policy, const char *command, const char *threads,
+                          const char *want)
 {
     const struct process_setup setup = {.ranks = 1, .input = "{\"prompt\": \"Once\", \"max_tokens\": 2}\n"};
     const char *const batch[] = {"batch", "--model",  models_demo(), "--input",   "-",     "--output",
@@ -42,12 +43,12 @@ int main(void)
     if (process_has_open_mpi_5()) {
         case_skip("bound to a core", "Open MPI 5 binds none beside --oversubscribe");
     } else if (CPU_COUNT(&mask) > 1) { /* else there are no cores to bind to */
-        check("bound to a core", "core", "batch", "1", "and has 4 threads that work at once");
-        check("bound to a core", "core", "generate", "1", NULL);
-        check("bound to a core", "core", "generate", "2", "and has 2 threads that work at once");
+        check_warning("bound to a core", "core", "batch", "1", "and has 4 threads that work at once");
+        check_warning("bound to a core", "core", "generate", "1", NULL);
+        check_warning("bound to a core", "core", "generate", "2", "and has 2 threads that work at once");
     }
     if (CPU_COUNT(&mask) == sysconf(_SC_NPROCESSORS_ONLN)) /* else a cpuset limits the whole test */
-        check("not bound", "none", "batch", "1", NULL);
-    check("not bound", "none", "generate", "1000", "and has 1000 threads that work at once");
+        check_warning("not bound", "none", "batch", "1", NULL);
+    check_warning("not bound", "none", "generate", "1000", "and has 1000 threads that work at once");
     return cases_done();
 }

@@ -50,7 +50,7 @@ static void write_prompts(const char *dir)
     files_write(dir, "prompts.jsonl", text, n);
 }
 
-static void start(struct process *p, int ranks, const struct shape *s, const char *prompts)
+static void start_generate(struct process *p, int ranks, const struct shape *s, const char *prompts)
 {
     char bytes[32];
     const char *arguments[32] = {"generate",
@@ -123,7 +123,7 @@ static void check_ranks(int ranks, const char *prompts)
     for (size_t i = 0; i < N_SHAPES; i++) {
         struct process p;
         char **reference = &alone[shape[i].penalized];
-        start(&p, ranks, &shape[i], prompts);
+        start_generate(&p, ranks, &shape[i], prompts);
         process_wait(&p);
         case_begin("%s on %d ranks", shape[i].name, ranks);
         case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);

@@ -37,7 +37,7 @@ static int count_threads(pid_t pid, int cores, int *n)
 }
 
 /* wide: threads of the server have more cores than the one that the ranks are bound to. */
-static void check(const char *how, bool wide)
+static void check_cores(const char *how, bool wide)
 {
     struct serving s;
     int all = n_cores(0), n = 0;
@@ -71,9 +71,9 @@ int main(void)
     if (process_has_open_mpi_5()) {
         case_skip("ranks bound to a core", "Open MPI 5 binds none beside --oversubscribe");
     } else {
-        check("mpirun's default: the server's threads may use all cores", true);
+        check_cores("mpirun's default: the server's threads may use all cores", true);
         (void)setenv(POLICY, "core", 1);
-        check("told to use one core: all threads use it", false);
+        check_cores("told to use one core: all threads use it", false);
         (void)setenv(POLICY, "", 1);
     }
     (void)sched_getaffinity(0, sizeof before, &before);
@@ -82,6 +82,6 @@ int main(void)
         if (CPU_ISSET(cpu, &before))
             CPU_SET(cpu, &one);
     (void)sched_setaffinity(0, sizeof one, &one);
-    check("a launcher with one core: all threads use it", false);
+    check_cores("a launcher with one core: all threads use it", false);
     return cases_done();
 }

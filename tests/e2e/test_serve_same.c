@@ -97,7 +97,7 @@ static void busy(void)
     talk_close(&t);
 }
 
-static void check(int ranks, const struct shape *how)
+static void check_answers(int ranks, const struct shape *how)
 {
     char bytes[32];
     const char *more[8] = {"--max-batch", "12", "--max-batch-tokens", "48"};
@@ -127,7 +127,7 @@ int main(void)
 {
     for (int ranks = 1; ranks <= 3; ranks++)
         for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
-            check(ranks, &shape[i]);
+            check_answers(ranks, &shape[i]);
     for (int i = 0; i < N_PROMPTS; i++)
         free(known[i]);
     return cases_done();

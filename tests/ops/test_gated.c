@@ -75,7 +75,7 @@ static void compare_gated(const char *what, const float *out, const float *x, co
 }
 
 /* Returns whether the backend has the operation for these sizes. */
-static bool check(int n_tokens, int gates, int cols)
+static bool check_gated(int n_tokens, int gates, int cols)
 {
     if (left_out())
         return false;
@@ -105,9 +105,9 @@ static void test_sizes(void **unused)
     for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
             if (s == 0 || backend_is_device())
-                n += check(tokens[t], sizes[s][0], sizes[s][1]);
+                n += check_gated(tokens[t], sizes[s][0], sizes[s][1]);
     if (backend_is_device())
-        n += check(4090, 8440, 72); /* several passes over the weights */
+        n += check_gated(4090, 8440, 72); /* several passes over the weights */
     printf("# the backend has the operation for %d of these sizes\n", n);
 }
 

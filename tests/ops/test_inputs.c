@@ -91,7 +91,7 @@ static bool takes(const struct weight *w, const struct input_form *f)
     return backend_real_ops()->inputs->refusal(backend_real_queue(), w, f, false) == NULL;
 }
 
-static void check(struct input_form f, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
+static void check_product(struct input_form f, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
 {
     if (left_out())
         return;
@@ -129,7 +129,7 @@ static void test_sizes(void **unused)
         for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
             for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
                 if (tokens[t] * rows[r] < 2000 || cols[c] < 1000)
-                    check(of_rows, tokens[t], rows[r], cols[c], (r + t) % 2, (c + t) % 3 == 0);
+                    check_product(of_rows, tokens[t], rows[r], cols[c], (r + t) % 2, (c + t) % 3 == 0);
 }
 
 static void test_blocks(void **unused)
@@ -144,7 +144,7 @@ static void test_blocks(void **unused)
                                                      .group = INPUT_BLOCK,
                                                      .n_groups = (cols[c] + INPUT_BLOCK - 1) / INPUT_BLOCK,
                                                      .blocks = true};
-                check(of_blocks, tokens[t], rows[r], cols[c], (r + t) % 3 == 0, (c + t) % 3 == 0);
+                check_product(of_blocks, tokens[t], rows[r], cols[c], (r + t) % 3 == 0, (c + t) % 3 == 0);
             }
 }
 
@@ -156,8 +156,8 @@ static void test_given(void **unused)
     given.scale = 0.001f;
     bound.most = 0.3f;
     for (int kind = 0; kind < 4; kind++) {
-        check(given, 40, 64, 272, kind % 2, kind / 2);
-        check(bound, 40, 64, 272, kind % 2, kind / 2);
+        check_product(given, 40, 64, 272, kind % 2, kind / 2);
+        check_product(bound, 40, 64, 272, kind % 2, kind / 2);
     }
 }
 
@@ -242,7 +242,7 @@ static void test_refusals(void **unused)
             assert_true(why == NULL || backend_is_device());
         }
         free(w.data);
-        check(*f, 19, n_rows, n_cols, i % 3 == 0, i % 5 == 0);
+        check_product(*f, 19, n_rows, n_cols, i % 3 == 0, i % 5 == 0);
     }
 }
 

@@ -132,7 +132,7 @@ static void open_instance(struct instance *i, struct world *w, const char *model
     instance_open(i, w, &m, &c, &setup, &e);
 }
 
-static void check(struct world *w, const json_t *cases, const char *model, const struct limits *l, bool caching)
+static void check_beams(struct world *w, const json_t *cases, const char *model, const struct limits *l, bool caching)
 {
     static struct run run;
     struct err e = {0};
@@ -183,9 +183,9 @@ int main(int argc, char **argv)
     json_t *cases = json_load_file("tests/parity/beams.json", 0, &error);
     tap_all(json_array_size(cases) == 42, error.text, "beams.json has its cases");
     for (size_t i = 0; i < sizeof model / sizeof model[0]; i++) {
-        check(&w, cases, model[i], &roomy, true);
-        check(&w, cases, model[i], &tight, true);
-        check(&w, cases, model[i], &tight, false);
+        check_beams(&w, cases, model[i], &roomy, true);
+        check_beams(&w, cases, model[i], &tight, true);
+        check_beams(&w, cases, model[i], &tight, false);
     }
     json_decref(cases);
     int status = tap_done();

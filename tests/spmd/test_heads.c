@@ -95,7 +95,7 @@ static void open_run(struct run *r, struct world *w, const char *model, const ch
         fatal(&e);
 }
 
-static void start(struct plan *p, int slot, int n_blocks)
+static void start_sequence(struct plan *p, int slot, int n_blocks)
 {
     p->start[p->n_starts++] =
         (struct plan_start){.slot = slot, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = 20}};
@@ -143,7 +143,7 @@ static void feed_model(struct run *r, int chunk)
         n = r->x.n_prompt - pos < chunk ? r->x.n_prompt - pos : chunk;
         next(r, 0);
         for (int slot = OTHER; pos == 0 && slot <= SLOT; slot++)
-            start(&r->plan, slot, 40);
+            start_sequence(&r->plan, slot, 40);
         feed(&r->x, &r->plan, pos, pos, n, 0, 0);
         engine_step(&r->model.engine, &r->plan, &result);
     }
@@ -159,7 +159,7 @@ static void feed_head(struct run *r, int chunk)
         n = pos == end - 1 ? 1 : end - 1 - pos < chunk ? end - 1 - pos : chunk;
         next(r, PLAN_DRAFT_MODEL);
         for (int slot = OTHER; pos == 0 && slot <= SLOT; slot++)
-            start(&r->plan, slot, 20);
+            start_sequence(&r->plan, slot, 20);
         feed(&r->x, &r->plan, pos + 1, pos, n, n, pos == end - 1);
         engine_step(g, &r->plan, &result);
         compare(r, &r->draft.instance, &result, r->x.logits + (size_t)pos * (size_t)r->x.vocab, n);
@@ -182,7 +182,7 @@ static void draft(struct run *r)
     }
 }
 
-static void check(struct world *w, const char *model, const char *head)
+static void check_head(struct world *w, const char *model, const char *head)
 {
     static const int chunks[][2] = {{22, 22}, {5, 3}, {1, 1}, {7, 16}};
     struct run *r = calloc(1, sizeof *r);
@@ -217,10 +217,10 @@ int main(int argc, char **argv)
         fatal(&e);
     if (argc > 1)
         device = strcmp(argv[1], "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
-    check(&w, "llama-f16", "eagle3-llama");
-    check(&w, "qwen3-f16", "eagle3-speculators-qwen3");
-    check(&w, "glm4moe-groups", "mtp-glm4moe-groups");
-    check(&w, "deepseek3-f16", "mtp-deepseek3");
+    check_head(&w, "llama-f16", "eagle3-llama");
+    check_head(&w, "qwen3-f16", "eagle3-speculators-qwen3");
+    check_head(&w, "glm4moe-groups", "mtp-glm4moe-groups");
+    check_head(&w, "deepseek3-f16", "mtp-deepseek3");
     int status = tap_done();
     world_close(&w);
     return status;

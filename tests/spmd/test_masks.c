@@ -150,7 +150,7 @@ static void play(struct instance *i, struct run *r, const struct request_rules *
     meter_close(&m);
 }
 
-static void end(struct run *r)
+static void close_run(struct run *r)
 {
     for (int k = 0; k < N_REQUESTS; k++)
         request_close(&r->request[k]);
@@ -244,10 +244,10 @@ int main(int argc, char **argv)
     for (int i = 0; i < 2; i++) {
         play(&instance, &drafted[i], rules, 1 + i, &one);
         compare_drafted(&w, &one, &drafted[i], setup.device == DEVICE_CPU);
-        end(&drafted[i]);
+        close_run(&drafted[i]);
     }
-    end(&one);
-    end(&two);
+    close_run(&one);
+    close_run(&two);
     for (int i = 0; i < 3; i++)
         form_close(form[i]);
     lexicon_keeper_close(&keeper);

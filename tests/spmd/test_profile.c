@@ -89,7 +89,7 @@ static bool phases_fit(const struct profile_sums *s, int n_ranks)
     return fit;
 }
 
-static void check(struct world *w, const char *dir)
+static void check_model(struct world *w, const char *dir)
 {
     struct run r = {.w = w};
     struct err e = {0};
@@ -151,10 +151,10 @@ int main(int argc, char **argv)
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    check(&w, "tests/parity/fixtures/llama-14-2-gelu");
-    check(&w, "tests/parity/fixtures/gptj-3h");
-    check(&w, "tests/parity/fixtures/opt-350m-noprefix");
-    check(&w, "tests/parity/fixtures/bloom-8h");
+    check_model(&w, "tests/parity/fixtures/llama-14-2-gelu");
+    check_model(&w, "tests/parity/fixtures/gptj-3h");
+    check_model(&w, "tests/parity/fixtures/opt-350m-noprefix");
+    check_model(&w, "tests/parity/fixtures/bloom-8h");
     int status = tap_done();
     world_close(&w);
     return status;

@@ -50,7 +50,7 @@ static long digest(const struct network *n)
     return sum;
 }
 
-static void check(struct world *w, int where, bool insists)
+static void check_agreement(struct world *w, int where, bool insists)
 {
     struct err e = {0};
     struct input_ops inputs = *ops_cpu.inputs;
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
     n_ranks = w.n_ranks;
     for (int where = NOWHERE; where <= EVERYTHING_ON_LAST; where++)
         for (int insists = 0; insists < 2; insists++)
-            check(&w, where, insists != 0);
+            check_agreement(&w, where, insists != 0);
     int status = tap_done();
     world_close(&w);
     return status;

@@ -87,7 +87,7 @@ static void every_bf16_round_trips(void **state)
     }
 }
 
-static void check(uint32_t bits)
+static void check_rounding(uint32_t bits)
 {
     float x = from_bits(bits);
     if (isnan(x)) {
@@ -108,10 +108,10 @@ static void random_floats_round_to_nearest_even(void **state)
     (void)state;
     uint64_t seed = 1;
     for (int i = 0; i < 150000; i++)
-        check((uint32_t)random_next(&seed));
+        check_rounding((uint32_t)random_next(&seed));
     for (int i = 0; i < 150000; i++) { /* binary16's range: 2^-27 to 2^17 */
         uint64_t r = random_next(&seed);
-        check((uint32_t)(r & 0x807fffff) | (uint32_t)(100 + (r >> 32) % 45) << 23);
+        check_rounding((uint32_t)(r & 0x807fffff) | (uint32_t)(100 + (r >> 32) % 45) << 23);
     }
 }
 
@@ -125,15 +125,15 @@ static void ties_and_neighbours(void **state)
             2;
         uint32_t tie = to_bits((float)middle), at = to_bits((float)value_of((uint16_t)bits, 10, 15));
         for (int d = -1; d <= 1; d++) {
-            check((tie + (uint32_t)d) & 0x7fffffff);
-            check((tie + (uint32_t)d) | 0x80000000);
-            check((at + (uint32_t)d) & 0x7fffffff);
+            check_rounding((tie + (uint32_t)d) & 0x7fffffff);
+            check_rounding((tie + (uint32_t)d) | 0x80000000);
+            check_rounding((at + (uint32_t)d) & 0x7fffffff);
         }
     }
     for (uint32_t bits = 0; bits < 0x7f80; bits++)
         for (uint32_t low = 0x7fff; low <= 0x8001; low++) {
-            check(bits << 16 | low);
-            check(bits << 16 | low | 0x80000000);
+            check_rounding(bits << 16 | low);
+            check_rounding(bits << 16 | low | 0x80000000);
         }
 }
 
@@ -145,7 +145,7 @@ static void edges(void **state)
                              0x00800000, 0x7f7fffff, 0xff7fffff, 0x477fefff, 0x477ff000, 0x477fe000,
                              0x33000000, 0x33000001, 0x387fc000, 0x387fe000, 0x387fffff, 0x38800000};
     for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++)
-        check(bits[i]);
+        check_rounding(bits[i]);
     assert_int_equal(float_to_f16(65519.996f), 0x7bff);
     assert_int_equal(float_to_f16(65520.0f), 0x7c00);
     assert_int_equal(float_to_bf16(3.4e38f), 0x7f80);

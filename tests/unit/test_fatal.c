@@ -21,7 +21,7 @@ static void say(void *context, const struct err *why)
 }
 
 /* Runs in a child process. word: printed at the end, or NULL. */
-static void end(struct outcome *o, const char *word)
+static void end_in_child(struct outcome *o, const char *word)
 {
     int fd[2], status = 0;
     struct err e = {0};
@@ -47,7 +47,7 @@ static void one_line(void **unused)
 {
     (void)unused;
     struct outcome o;
-    end(&o, NULL);
+    end_in_child(&o, NULL);
     assert_string_equal(o.text, "lockstep: fatal: the device is gone\n");
     assert_int_equal(o.status, ERR_DEVICE);
 }
@@ -56,7 +56,7 @@ static void a_farewell(void **unused)
 {
     (void)unused;
     struct outcome o;
-    end(&o, "state: failed");
+    end_in_child(&o, "state: failed");
     assert_string_equal(o.text, "lockstep: fatal: the device is gone\nstate: failed");
     assert_int_equal(o.status, ERR_DEVICE);
 }

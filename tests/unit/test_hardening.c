@@ -25,7 +25,7 @@ static void has(const char *part, const char *program)
         fail_msg("%s: readelf shows no %s", program, part);
 }
 
-static void check(const char *program)
+static void check_program(const char *program)
 {
     read_elf("-h", program);
     has("DYN", program);
@@ -43,9 +43,9 @@ static void check(const char *program)
 static void programs_are_hardened(void **state)
 {
     (void)state;
-    check("lockstep");
-    check("lockstep-client");
-    check("lockstep-gateway");
+    check_program("lockstep");
+    check_program("lockstep-client");
+    check_program("lockstep-gateway");
 }
 
 /* The linker keeps the mark only if every object has it, including those of nvcc and the system's start files. */

@@ -58,7 +58,7 @@ static float expected_scale(const struct input_form *f, const float *row, int co
     return scale > 0 ? scale : 1;
 }
 
-static void check(struct input_form f)
+static void check_codes(struct input_form f)
 {
     static float x[ROWS * COLS], out[ROWS * COLS + PAST], largest[ROWS * 16 + PAST];
     struct queue q = {.act = DTYPE_F32, .n_threads = 2};
@@ -86,12 +86,12 @@ static void every_code(void **state)
 {
     (void)state;
     for (int codes = CODES_E4M3; codes <= CODES_INT8; codes++) {
-        check((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1});
-        check((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .first = 77});
-        check((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .most = 3});
-        check((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .scale = 0.25f});
-        check((struct input_form){.codes = (enum codes)codes, .group = 64, .n_groups = 4});
-        check((struct input_form){.codes = (enum codes)codes, .group = 32, .n_groups = 9, .first = 80});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .first = 77});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .most = 3});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = INT_MAX, .n_groups = 1, .scale = 0.25f});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = 64, .n_groups = 4});
+        check_codes((struct input_form){.codes = (enum codes)codes, .group = 32, .n_groups = 9, .first = 80});
     }
 }
 

@@ -45,7 +45,7 @@ static void identities(void **state)
     files_remove_dir(dir);
 }
 
-static struct shelved *make(const char *name, uint64_t identity)
+static struct shelved *make_shelved(const char *name, uint64_t identity)
 {
     struct shelved *one = calloc(1, sizeof *one);
     assert_non_null(one);
@@ -67,9 +67,9 @@ static void shelves(void **state)
     struct shelf s;
     shelf_open(&s);
     shelf_put(&s, NULL);
-    lay(&s, make("a", 0)); /* files of unknown identity: not kept */
+    lay(&s, make_shelved("a", 0)); /* files of unknown identity: not kept */
     assert_null(shelf_take(&s, "a", 0));
-    struct shelved *a = make("a", 7);
+    struct shelved *a = make_shelved("a", 7);
     lay(&s, a);
     assert_null(shelf_take(&s, "a", 8));
     assert_null(shelf_take(&s, "b", 7));
@@ -80,11 +80,11 @@ static void shelves(void **state)
     shelf_put(&s, a);
     assert_int_equal(s.n, 1);
     for (uint64_t i = 1; i < SHELF_TEXTS; i++)
-        lay(&s, make("b", i));
+        lay(&s, make_shelved("b", i));
     a = shelf_take(&s, "a", 7); /* used: now the youngest */
     assert_non_null(a);
     shelf_put(&s, a);
-    lay(&s, make("c", 1));
+    lay(&s, make_shelved("c", 1));
     assert_null(shelf_take(&s, "b", 1)); /* unused for longest */
     assert_int_equal(s.n, SHELF_TEXTS);
     a = shelf_take(&s, "a", 7);

@@ -35,7 +35,7 @@ static void fill(struct plan *p)
         p->token[p->n_tokens++] = i == 9 ? -1 : i == 13 ? VOCAB - 1 : i;
 }
 
-static struct plan make(void)
+static struct plan make_plan(void)
 {
     struct plan p;
     struct err e = {0};
@@ -57,7 +57,7 @@ static int transfer(struct plan *from, struct plan *to, struct err *e)
 static void comes_back(void **state)
 {
     (void)state;
-    struct plan a = make(), b = make();
+    struct plan a = make_plan(), b = make_plan();
     struct err e = {0};
     plan_reset(&b, 0);
     assert_int_equal(transfer(&a, &b, &e), 0);
@@ -91,7 +91,7 @@ static void comes_back(void **state)
 static void the_largest_plan_fits(void **state)
 {
     (void)state;
-    struct plan a = make(), b = make();
+    struct plan a = make_plan(), b = make_plan();
     struct err e = {0};
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
@@ -115,7 +115,7 @@ static void the_largest_plan_fits(void **state)
 
 #define REFUSED(change, text)                                            \
     do {                                                                 \
-        struct plan a = make(), b = make();                              \
+        struct plan a = make_plan(), b = make_plan();                    \
         struct err e = {0};                                              \
         change;                                                          \
         if (transfer(&a, &b, &e) == 0)                                   \
@@ -170,7 +170,7 @@ static void drafts_out_of_bounds(void **state)
     REFUSED((a.n_masks = 2, a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = MASK_HERE),
             "2 masks, expected 3");
     REFUSED((a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = MASK_LATE), "sequence 2 is out of bounds");
-    struct plan a = make(), b = make();
+    struct plan a = make_plan(), b = make_plan();
     struct err e = {0};
     a.seq[2].n_logits = a.seq[2].sample = 3;
     a.seq[2].masked = MASK_HERE;
@@ -200,7 +200,7 @@ static void scores_out_of_bounds(void **state)
             "score entry 0 is out of bounds");
     REFUSED(a.score[a.n_scores++] = a.score[0], "score entry 1 is out of bounds");
     REFUSED(a.n_scores = 4, "3 sequences, 4 of them scored");
-    struct plan a = make(), b = make();
+    struct plan a = make_plan(), b = make_plan();
     struct err e = {0};
     a.seq[0].sample = a.seq[0].masked = a.n_masks = 0;
     a.score[0] = (struct plan_score){0, 2, VOCAB - 1};
@@ -280,7 +280,7 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
 
 #define DAMAGED(offset, value, text)                              \
     do {                                                          \
-        struct plan a = make();                                   \
+        struct plan a = make_plan();                              \
         struct err e = {0};                                       \
         size_t bytes_ = plan_pack(&a);                            \
         write_int(&a, offset, value);                             \
@@ -312,7 +312,7 @@ static void damaged_headers(void **state)
     DAMAGED(60, -1, "is out of bounds");
     DAMAGED(60, 7, "is out of bounds");
     DAMAGED(60, 6, "bytes, expected");
-    struct plan a = make();
+    struct plan a = make_plan();
     size_t bytes = plan_pack(&a);
     for (size_t n = 0; n < a.message_capacity + 5; n++) {
         struct err e = {0};
@@ -326,7 +326,7 @@ static void random_damage(void **state)
 {
     (void)state;
     uint64_t seed = 3;
-    struct plan a = make(), b = make();
+    struct plan a = make_plan(), b = make_plan();
     int accepted = 0;
     for (int trial = 0; trial < 50000; trial++) {
         struct err e = {0};
@@ -373,7 +373,7 @@ static void random_damage(void **state)
 static void changes(void **state)
 {
     (void)state;
-    struct plan a = make();
+    struct plan a = make_plan();
     struct err e = {0};
     for (int kind = PLAN_LOAD; kind <= PLAN_DROP; kind++) {
         plan_reset(&a, 9);

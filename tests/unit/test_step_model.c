@@ -123,7 +123,7 @@ static struct outcome run_steps(struct step_model *model, const struct machine *
 }
 
 /* One step in twenty may be late; at least this share of the tokens that fit is used. */
-static void check(uint64_t first, struct outcome o, double share)
+static void check_outcome(uint64_t first, struct outcome o, double share)
 {
     if (o.n_late > 1 + 0.05 * o.n_bounded || o.fed < share * o.best)
         fail_msg("seed %llu: %d of %d late, %.0f tokens of %.0f", (unsigned long long)first, o.n_late, o.n_bounded,
@@ -138,7 +138,7 @@ static void machines_keep_bounds(void **state)
         struct machine m = any_machine();
         struct step_model model = {0};
         double bound = any_bound(&m);
-        check(first, run_steps(&model, &m, bound, 0.75, STEPS), 0.75);
+        check_outcome(first, run_steps(&model, &m, bound, 0.75, STEPS), 0.75);
         seed = first + 1;
     }
 }
@@ -164,7 +164,7 @@ static void other_speeds_are_noticed(void **state)
         double bound = 1.5 * any_bound(&m);
         (void)run_steps(&model, &m, bound, 0.75, STEPS);
         scale(&m, first % 2 == 0 ? 1.5 : 0.25);
-        check(first, run_steps(&model, &m, bound, 0.75, STEPS + 150), 0.75);
+        check_outcome(first, run_steps(&model, &m, bound, 0.75, STEPS + 150), 0.75);
         seed = first + 1;
     }
 }
@@ -181,7 +181,7 @@ static void prompts_are_remembered(void **state)
         m.noise = 0.15;
         (void)run_steps(&model, &m, bound, 0.75, STEPS);
         (void)run_steps(&model, &m, bound, 0, STEPS);
-        check(first, run_steps(&model, &m, bound, 0.02, STEPS), 0.5);
+        check_outcome(first, run_steps(&model, &m, bound, 0.02, STEPS), 0.5);
         seed = first + 1;
     }
 }

@@ -25,7 +25,7 @@ static int longest_end(const int32_t *text, int n, int *place)
     return best;
 }
 
-static void check(const struct suffixes *x, const int32_t *text, int n)
+static void check_longest(const struct suffixes *x, const int32_t *text, int n)
 {
     int32_t token[20];
     int n_equal = -1, place = 0, want = longest_end(text, n, &place);
@@ -57,7 +57,7 @@ static void finds_the_longest_end(void **state)
             bool copies = i > 10 && random_below(&seed, 4) != 0;
             text[i] = copies ? text[i - 7] : random_below(&seed, letters);
             suffixes_add(x, text[i]);
-            check(x, text, i + 1);
+            check_longest(x, text, i + 1);
         }
         suffixes_close(&x);
         suffixes_close(&x); /* harmless */

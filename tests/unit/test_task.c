@@ -39,7 +39,7 @@ static const struct ask asks[] = {
      "logprobs"},
 };
 
-static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
+static struct task *make_task(const struct ask *a, struct protocol_prompt *prompts)
 {
     struct task *task = task_open(1, NULL, false, 0);
     struct protocol_generate *g = &task->message.generate;
@@ -72,7 +72,7 @@ static void bounds(void **state)
     for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
         const struct ask *a = &asks[i];
         char bytes[64];
-        struct task *task = make(a, prompts);
+        struct task *task = make_task(a, prompts);
         assert_int_equal(task_prepare(task, LONGEST, a->bytes - 1, 5), -1);
         (void)snprintf(bytes, sizeof bytes, "may take %lld bytes", (long long)a->bytes);
         if (strstr(task->error.message, bytes) == NULL || strcmp(task->error.field, a->field) != 0)
@@ -82,7 +82,7 @@ static void bounds(void **state)
         task_close(task);
         if (a->n_prompts * a->n > 128)
             continue;
-        task = make(a, prompts);
+        task = make_task(a, prompts);
         assert_int_equal(task_prepare(task, LONGEST, a->bytes, 5), 0);
         assert_int_equal(task->n_prompts, a->n_prompts);
         task_close(task);
@@ -95,12 +95,12 @@ static void holds(void **state)
     (void)state;
     static struct protocol_prompt prompts[4096];
     const struct ask few = {1, 10, 2, 50, 100, 20, -1, false, false, NULL, 0, ""};
-    struct task *task = make(&few, prompts);
+    struct task *task = make_task(&few, prompts);
     assert_int_equal(task_prepare(task, LONGEST, INT64_MAX, 5), 0);
     assert_int_equal(task->result_bytes, 50 * 100 * (TOKEN + sizeof(struct sampled)));
     task_close(task);
     const struct ask *most = &asks[sizeof asks / sizeof asks[0] - 1];
-    task = make(most, prompts);
+    task = make_task(most, prompts);
     assert_int_equal(task_prepare(task, LONGEST, 1, 5), -1);
     assert_true(task->result_bytes > (size_t)most->max_tokens * 4096 * 128 * TOKEN &&
                 task->result_bytes < SIZE_MAX / 4);

@@ -80,7 +80,7 @@ static void serve(struct traffic *t, struct device *d, const struct limits *l, i
     assert_false(traffic_busy(t));
 }
 
-static void check(int n, int in, int out, struct limits l, int flights, int64_t n_steps)
+static void check_rounds(int n, int in, int out, struct limits l, int flights, int64_t n_steps)
 {
     struct traffic t = {0};
     struct err e = {0};
@@ -158,33 +158,38 @@ static void all_are_served(void **state)
 {
     (void)state;
     for (int flights = 1; flights <= 2; flights++) {
-        check(1, 1, 1,
-              (struct limits){.max_seqs = 1, .max_batch_tokens = 1, .max_len = 2, .max_logit_rows = 1, .n_blocks = 1},
-              flights, 1);
-        check(1, 7, 5,
-              (struct limits){.max_seqs = 1, .max_batch_tokens = 4, .max_len = 12, .max_logit_rows = 1, .n_blocks = 1},
-              flights, 2 + 4);
-        check(9, 10, 6,
-              (struct limits){.max_seqs = 4, .max_batch_tokens = 16, .max_len = 16, .max_logit_rows = 4, .n_blocks = 4},
-              flights, 0);
-        check(
+        check_rounds(
+            1, 1, 1,
+            (struct limits){.max_seqs = 1, .max_batch_tokens = 1, .max_len = 2, .max_logit_rows = 1, .n_blocks = 1},
+            flights, 1);
+        check_rounds(
+            1, 7, 5,
+            (struct limits){.max_seqs = 1, .max_batch_tokens = 4, .max_len = 12, .max_logit_rows = 1, .n_blocks = 1},
+            flights, 2 + 4);
+        check_rounds(
+            9, 10, 6,
+            (struct limits){.max_seqs = 4, .max_batch_tokens = 16, .max_len = 16, .max_logit_rows = 4, .n_blocks = 4},
+            flights, 0);
+        check_rounds(
             20, 33, 17,
             (struct limits){
                 .max_seqs = MAX_SEQS, .max_batch_tokens = 8, .max_len = 50, .max_logit_rows = MAX_SEQS, .n_blocks = 32},
             flights, 0);
-        check(
+        check_rounds(
             20, 33, 17,
             (struct limits){
                 .max_seqs = MAX_SEQS, .max_batch_tokens = 64, .max_len = 50, .max_logit_rows = MAX_SEQS, .n_blocks = 9},
             flights, 0); /* KV for two at once */
-        check(5, 3, 1,
-              (struct limits){.max_seqs = 2, .max_batch_tokens = 2, .max_len = 4, .max_logit_rows = 2, .n_blocks = 2},
-              flights, 0);
+        check_rounds(
+            5, 3, 1,
+            (struct limits){.max_seqs = 2, .max_batch_tokens = 2, .max_len = 4, .max_logit_rows = 2, .n_blocks = 2},
+            flights, 0);
     }
     /* Two at once, results at once: 3 pairs of 1 prompt step and 3 decode steps. */
-    check(6, 4, 4,
-          (struct limits){.max_seqs = 2, .max_batch_tokens = 8, .max_len = 8, .max_logit_rows = 2, .n_blocks = 2}, 1,
-          3 * 4);
+    check_rounds(
+        6, 4, 4,
+        (struct limits){.max_seqs = 2, .max_batch_tokens = 8, .max_len = 8, .max_logit_rows = 2, .n_blocks = 2}, 1,
+        3 * 4);
 }
 
 static void prompts_differ(void **state)

@@ -11,7 +11,7 @@
 static struct client client[CLIENTS];
 static struct task tasks[JOBS];
 
-static struct task *make(struct turns *t, int j, int c, int priority, int n_sequences)
+static struct task *make_task(struct turns *t, int j, int c, int priority, int n_sequences)
 {
     memset(&tasks[j], 0, sizeof tasks[j]);
     tasks[j].ticket.client = &client[c];
@@ -28,13 +28,13 @@ static void turns(void **state)
     struct turns t = {.kind = TURN_TEXTS};
     memset(client, 0, sizeof client);
     for (int j = 0; j < 10; j++) /* a flood from one client, then one task each from two others */
-        make(&t, j, 0, 0, 1);
-    make(&t, 10, 1, 0, 1);
-    make(&t, 11, 2, 0, 1);
+        make_task(&t, j, 0, 0, 1);
+    make_task(&t, 10, 1, 0, 1);
+    make_task(&t, 11, 2, 0, 1);
     static const int expected[] = {0, 10, 11, 1, 2};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
         assert_ptr_equal(turns_take(&t), &tasks[expected[i]]);
-    make(&t, 12, 3, 0, 1); /* a later client is next after the one whose turn it is */
+    make_task(&t, 12, 3, 0, 1); /* a later client is next after the one whose turn it is */
     assert_ptr_equal(turns_take(&t), &tasks[3]);
     assert_ptr_equal(turns_take(&t), &tasks[12]);
     assert_ptr_equal(turns_heaviest(&t, 5), &tasks[9]);
@@ -54,8 +54,8 @@ static void priorities(void **state)
     memset(client, 0, sizeof client);
     static const int priority[] = {5, 1, 3, 1, 5, 0};
     for (int j = 0; j < 6; j++)
-        make(&t, j, 0, priority[j], 1);
-    make(&t, 6, 1, 9, 1); /* the other client's turn comes nevertheless */
+        make_task(&t, j, 0, priority[j], 1);
+    make_task(&t, 6, 1, 9, 1); /* the other client's turn comes nevertheless */
     static const int expected[] = {5, 6, 1, 3, 2, 0, 4};
     for (size_t i = 0; i < 7; i++)
         assert_ptr_equal(turns_take(&t), &tasks[expected[i]]);
@@ -77,7 +77,7 @@ static void random_schedules(void **state)
                 int who = rand() % CLIENTS;
                 if (client[who].turn[TURN_LARGE].first == NULL) /* it joins at the end */
                     memset(passed[who], 0, sizeof passed[who]);
-                struct task *task = make(&t, made, who, 0, 1 + rand() % 8);
+                struct task *task = make_task(&t, made, who, 0, 1 + rand() % 8);
                 waits[made++] = true;
                 sequences += task->ticket.n_sequences;
                 n++;

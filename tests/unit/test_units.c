@@ -53,7 +53,7 @@ static void give_back(struct block_list *p, int n)
     memmove(p->taken, p->taken + n, (size_t)p->n * sizeof *p->taken);
 }
 
-static void end(struct units *u, int i, struct block_list *p)
+static void leave_arena(struct units *u, int i, struct block_list *p)
 {
     units_leave(u, i);
     blocks_close(&p->blocks);
@@ -73,13 +73,13 @@ static void grows_until_the_arena_is_full(void **state)
     assert_int_equal(a.blocks.n, PER_UNIT);
     assert_int_equal(take_many(&a, 100), 4 * PER_UNIT - 1);
     assert_int_equal(u.n_free, 0);
-    end(&u, 0, &a);
+    leave_arena(&u, 0, &a);
     assert_int_equal(u.n_free, 4);
     join(&u, 0, &a, 1, 2); /* its own limit */
     units_note(&u, 0, true);
     assert_int_equal(take_many(&a, 100), 2 * PER_UNIT);
     assert_int_equal(u.n_free, 2);
-    end(&u, 0, &a);
+    leave_arena(&u, 0, &a);
     units_close(&u);
 }
 
@@ -112,8 +112,8 @@ static void idle_models_give_what_they_used_least(void **state)
     }
     assert_int_equal(take_many(&b, 100), 3 * PER_UNIT - 1); /* all but a's `least` */
     assert_int_equal(a.blocks.n, PER_UNIT);
-    end(&u, 0, &a);
-    end(&u, 1, &b);
+    leave_arena(&u, 0, &a);
+    leave_arena(&u, 1, &b);
     units_close(&u);
 }
 
@@ -146,8 +146,8 @@ static void a_part_of_what_is_in_use(void **state)
     units_note(&u, 0, false);
     assert_int_equal(take_many(&b, 100), 2 * PER_UNIT);
     assert_int_equal(u.holder[KV_KINDS * 0].n_held, 1);
-    end(&u, 0, &a);
-    end(&u, 1, &b);
+    leave_arena(&u, 0, &a);
+    leave_arena(&u, 1, &b);
     assert_int_equal(u.n_free, 4);
     units_close(&u);
 }
@@ -180,7 +180,7 @@ static void least_goes_first(void **state)
     assert_int_equal(u.holder[KV_KINDS * 3].n_held, 2);
     for (int i = 0; i < 4; i++) {
         assert_true(u.holder[KV_KINDS * i].n_held - u.holder[KV_KINDS * i].n_leaving >= 0);
-        end(&u, i, &part[i]);
+        leave_arena(&u, i, &part[i]);
     }
     units_close(&u);
 }
@@ -247,7 +247,7 @@ static void two_kinds_of_a_model(void **state)
     units_note(&u, 1, false);
     assert_int_equal(take_many(&b, 100), 9 * PER_UNIT); /* all but the `least` of both kinds */
     assert_int_equal(units_held(&u, 1), 3);
-    end(&u, 2, &b);
+    leave_arena(&u, 2, &b);
     units_leave(&u, 1);
     for (int kind = 0; kind < KV_KINDS; kind++)
         blocks_close(&a.blocks[kind]);
