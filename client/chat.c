@@ -122,7 +122,7 @@ static void talk(struct chat *chat, struct err *e)
             (void)fputs("\n", stdout);
             continue;
         }
-        going = line != NULL && !interrupt_came() && obey_slash(chat, line, e);
+        going = line != NULL && !interrupt_came() && obey_slash(chat, line, e) && ferror(stdout) == 0;
         free(line);
         (void)interrupt_take(); /* it has ended the answer */
     }

@@ -46,6 +46,15 @@ static int run_command(struct client_options *o, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+/* An earlier write that failed has left its mark, but not its reason. */
+static void finish_output(struct err *e)
+{
+    int reason = fflush(stdout) != 0 ? errno : 0;
+    if (e->code == ERR_NONE && (reason != 0 || ferror(stdout) != 0))
+        (void)ERR(e, ERR_IO, "cannot write to standard output%s%s", reason != 0 ? ": " : "",
+                  reason != 0 ? strerror(reason) : "");
+}
+
 int main(int argc, char **argv)
 {
     struct client_options o;
@@ -61,8 +70,7 @@ int main(int argc, char **argv)
             (void)run_command(&o, &e);
     }
     client_options_close(&o);
-    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && e.code == ERR_NONE)
-        (void)ERR(&e, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+    finish_output(&e);
     if (interrupt_came() && (e.code == ERR_NONE || e.code == ERR_COMM))
         return INTERRUPT_STATUS;
     if (e.code != ERR_NONE)

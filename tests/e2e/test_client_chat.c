@@ -132,11 +132,31 @@ static void interrupted(int number, int status, int n_requests)
     process_free(&p);
 }
 
+/* Without a reader no further turn is sent. */
+static void reader_gone(void)
+{
+    struct fake_server s = {0};
+    struct process p;
+    case_begin("a reader of the answers that is gone ends it");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, &(struct process_setup){.input = "a\nb\n"}, CLIENT_WORDS("chat", "-e", "E", "-n", "2"));
+    process_close_output(&p);
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == ERR_IO && strstr(p.text[PROCESS_ERR], "cannot write to standard output") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(s.n_received == 1, "%d messages", s.n_received);
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof talks / sizeof talks[0]; i++)
         run_talk(&talks[i]);
     interrupted(SIGINT, 0, 3);
     interrupted(SIGTERM, 130, 2);
+    reader_gone();
     return cases_done();
 }
