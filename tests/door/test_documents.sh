@@ -34,6 +34,11 @@ missing=
 for name in $(cat README.md CONTRIBUTING.md docs/install.md docs/gpu.md docs/troubleshooting.md | grep -oE '`(docs|scripts|packaging|demo|tests)/[A-Za-z0-9_./-]+`' | tr -d '`' | sort -u); do
     [ -e "$name" ] || missing="$missing $name"
 done
+for name in $(grep -ohE '`[a-z][A-Za-z0-9_/-]*\.(c|h|cu|cuh|py|sh)`' README.md CONTRIBUTING.md docs/*.md docs/decisions/*.md | tr -d '`' | sort -u); do
+    case $name in */NAME.*) continue ;; esac # stands for any name
+    find packaging base client commands coordinator gateway kernels partition plan protocol rank scripts tests text tools demo main.c -path "*/$name" -o -path "$name" |
+        grep -q . || missing="$missing $name"
+done
 check "named files exist" "missing:$missing" [ -z "$missing" ]
 scripts/pictures.py decode >"$dir/decode.svg"
 check "the picture has the recorded figures" "scripts/pictures.py decode > docs/pictures/decode.svg" cmp -s "$dir/decode.svg" docs/pictures/decode.svg
