@@ -105,9 +105,9 @@ begun_or_ended() { larger "$dir/out" 500 || ended; }
 larger() { [ "$(stat -c %s "$1" 2>/dev/null || echo 0)" -gt "$2" ]; }
 ended() { ! kill -0 "$pid" 2>/dev/null; }
 
-# check_end NAME RANK HOST WORDS SECONDS STATUSES: the job of 4 ranks ends in time, with one line that names them, and nothing is left.
-check_end() {
-    local begun took line status words
+# await_failure: the end of failing job $pid -> its $status, the seconds that it $took, and its last $words, when all of it is gone.
+await_failure() {
+    local begun
     begun=$(now)
     wait_until 30 ended || kill -9 $pid
     wait $pid
@@ -115,8 +115,14 @@ check_end() {
     took=$(since "$begun")
     wait_until 5 none_marked "$mark"
     words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
+}
+
+# check_end NAME RANK HOST WORDS SECONDS STATUSES: the job of 4 ranks ends in time, with one line that names them, and nothing is left.
+check_end() {
+    local took line status words
+    await_failure
     line="lockstep: fatal: rank $2/4 on $3: $4" # RANK may be a pattern
-    echo "# $1: status $status after $took s, all processes gone after $(since "$begun") s; $words"
+    echo "# $1: status $status after $took s; $words"
     if [ "$(wc -l <<<"$words")" != 1 ] || ! grep -qE "$line.*; last collective: .*; device cpu$" <<<"$words"; then
         not_ok "$1" "not one line \"$line...\": $(cat "$dir/err")"
     elif ! in_time "$took" "$5"; then not_ok "$1" "ended after $took s"

@@ -36,18 +36,12 @@ both_hosts() {
 }
 
 lost_replica() {
-    local name="the host of the second replica is lost" begun took status words
+    local name="the host of the second replica is lost" took status words
     make_input 400
     start_batch "$dir/cut"
     wait_until 30 larger "$dir/cut" 1000
     hosts_link h2 down
-    begun=$(now)
-    wait_until 30 ended || kill -9 $pid
-    wait $pid
-    status=$?
-    took=$(since "$begun")
-    wait_until 5 none_marked "$mark"
-    words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
+    await_failure
     echo "# status $status after $took s; $words"
     hosts_link h2 up
     check "$name: it ends within 15 s" "$took s" in_time "$took" 15
