@@ -208,15 +208,13 @@ static void decode(struct queue *q, attention_args<T, C> a)
 template <typename T, int HD, typename C>
 static void decode_many(struct queue *q, attention_args<T, C> a)
 {
-    using warp = many_warp<T, HD>;
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
     int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
     divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
     size_t n_bundles = (size_t)(a.n_tokens - a.n_alone + MANY_TOKENS - 1) / MANY_TOKENS;
-    size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
-    launch_early(q, s->launches_early, attention_many<T, HD, C>,
-                 dim3((unsigned)((n_warps + warp::WARPS - 1) / warp::WARPS)), warp::WARPS * 32,
-                 sizeof(warp) * warp::WARPS, a);
+    size_t n_blocks = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
+    launch_early(q, s->launches_early, attention_many<T, HD, C>, dim3((unsigned)n_blocks), MANY_WARPS * 32,
+                 sizeof(many_warp<T, HD>) * MANY_WARPS, a);
 }
 
 template <typename T, int HD, typename C>
@@ -491,8 +489,7 @@ static cudaError_t allow_cache()
     const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD, C>, most, sizeof(decode_shared<T, HD>));
     if (rc == cudaSuccess)
-        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD, C>, most,
-                                  sizeof(many_warp<T, HD>) * many_warp<T, HD>::WARPS);
+        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD, C>, most, sizeof(many_warp<T, HD>) * MANY_WARPS);
     if (rc == cudaSuccess)
         rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD, C>, most, sizeof(prefill_shared<T, HD>));
     return rc;

@@ -1,7 +1,7 @@
-/* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A warp processes an item
- * (see attention_decode.cuh), or a part of its keys if they are very many, independently of other warps: without
- * barriers, with its own ring of copies. The number of parts depends only on the number of keys, unless there are so
- * many items that none is divided; the last warp to finish adds the parts. */
+/* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A pair of warps processes an
+ * item (see attention_decode.cuh), or a part of its keys if they are very many: each has its own ring of copies and
+ * every other block of the cache, and the first one joins both sums in the end. The number of parts depends only on the
+ * number of keys, unless there are so many items that none is divided; the last pair to finish adds the parts. */
 #ifndef ATTENTION_ATTENTION_MANY_CUH
 #define ATTENTION_ATTENTION_MANY_CUH
 
@@ -11,11 +11,13 @@
 #define MANY_PART_BLOCKS 16 /* least blocks of the cache per part */
 #define MANY_TOKENS      16 /* tokens that a warp checks if it is not known which ones are single */
 
-/* A warp's part of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
+#define MANY_WARPS 2 /* of a block of the grid, which share an item */
+
+/* A warp's part of shared memory: a ring of blocks of the cache. */
 template <typename T, int HD>
 struct many_warp {
-    static const int BLOCKS = HD <= 128 ? 2 : 1, WARPS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
-    T k[2][BLOCKS * BLOCK], v[2][BLOCKS * BLOCK];
+    static const int SLOTS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
+    T k[SLOTS][BLOCK], v[SLOTS][BLOCK];
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
 };
 
@@ -29,49 +31,106 @@ __device__ static inline void load_item(attention_query<T, HD> &query, attention
     begin_sums(sums, a, m, row);
 }
 
-/* All keys of [begin, end). */
+/* The copies of a warp's blocks of an item to its ring, in order. */
+template <typename T, int HD, typename C>
+struct many_copies {
+    static const int SLOTS = many_warp<T, HD>::SLOTS;
+    many_warp<T, HD> *w;
+    const attention_args<T, C> &a;
+    const decode_item &m;
+    int first, n = 0, ids = -1; /* the warp's first block; blocks asked for; a lane's entry of the table */
+    unsigned there = 0;         /* a bit for every slot whose block exists */
+
+    __device__ many_copies(many_warp<T, HD> *warp, const attention_args<T, C> &args, const decode_item &item)
+        : w(warp), a(args), m(item), first(item.begin + (int)threadIdx.x / 32)
+    {
+    }
+    __device__ int block(int i) const
+    {
+        return first + i * MANY_WARPS;
+    }
+    /* Starts to copy the next block, if there is one. */
+    __device__ void fetch()
+    {
+        const int b = block(n), slot = n % SLOTS, pos = b * KV_BLOCK_TOKENS;
+        if (b < m.end) {
+            if (n % 32 == 0) {
+                const int mine = block(n + (int)threadIdx.x % 32);
+                ids = mine < m.end ? m.table[mine] : -1;
+            }
+            int id = __shfl_sync(0xffffffffu, ids, n % 32);
+            copy_block<T, HD>(w->k[slot], a.k_cache, a, id, m.kv, pos, m.seen);
+            copy_block<T, HD>(w->v[slot], a.v_cache, a, id, m.kv, pos, m.seen);
+            there = (there & ~(1u << slot)) | (unsigned)(id >= 0) << slot;
+        }
+        async_commit();
+        n++;
+    }
+};
+
+/* The warp's keys of [begin, end). */
 template <typename T, int HD, typename C>
 __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums,
                                            const attention_args<T, C> &a, const decode_item &m)
 {
-    const int BLOCKS = many_warp<T, HD>::BLOCKS, BLOCK = many_warp<T, HD>::BLOCK, STEP = BLOCKS * KV_BLOCK_TOKENS;
-    int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
+    const int SLOTS = many_warp<T, HD>::SLOTS;
+    many_copies<T, HD, C> copies(w, a, m);
     attention_query<T, HD> query;
-    query.shared = w->query + lane;
-    /* Starts to copy from block b on; returns a bit for every existing block. */
-    auto fetch = [&](int b, int into) {
-        unsigned there = 0;
-        if ((b - m.begin) % 32 == 0)
-            ids = b + lane < m.end ? m.table[b + lane] : -1;
-#pragma unroll
-        for (int i = 0; i < BLOCKS; i++) {
-            int id = __shfl_sync(0xffffffffu, ids, (b - m.begin + i) % 32), pos = (b + i) * KV_BLOCK_TOKENS;
-            copy_block<T, HD>(w->k[into] + i * BLOCK, a.k_cache, a, id, m.kv, pos, m.seen);
-            copy_block<T, HD>(w->v[into] + i * BLOCK, a.v_cache, a, id, m.kv, pos, m.seen);
-            there |= (unsigned)(id >= 0) << i;
-        }
-        return there;
-    };
-    unsigned present = m.begin < m.end ? fetch(m.begin, 0) : 0, next = 0;
-    async_commit();
+    query.shared = w->query + threadIdx.x % 32;
+    for (int i = 0; i < SLOTS - 1; i++)
+        copies.fetch();
     load_item(query, sums, a, m);
-    for (int b = m.begin; b < m.end; b += BLOCKS, stage ^= 1, present = next) {
-        if (b + BLOCKS < m.end)
-            next = fetch(b + BLOCKS, stage ^ 1);
-        async_commit();
-        async_wait<1>();
+    for (int i = 0; copies.block(i) < m.end; i++) {
+        const int slot = i % SLOTS, key0 = copies.block(i) * KV_BLOCK_TOKENS;
+        copies.fetch();
+        async_wait<SLOTS - 1>();
         __syncwarp();
-        int key0 = b * KV_BLOCK_TOKENS;
-        bool whole = key0 >= m.seen.first && key0 + STEP - 1 <= m.seen.last && present == (1u << BLOCKS) - 1;
-        sums.template attend<BLOCKS>(query, w->k[stage], w->v[stage], key0, !whole, present,
-                                     key_scale(a, m.kv) * ATTENTION_LOG2_E);
+        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
+        if (copies.there >> slot & 1)
+            sums.template attend<1>(query, w->k[slot], w->v[slot], key0, !whole, 1,
+                                    key_scale(a, m.kv) * ATTENTION_LOG2_E);
         __syncwarp(); /* the slot may be refilled */
     }
     async_wait<0>();
     sums.finish(value_scale(a, m.kv));
 }
 
-/* Stores this warp's part for the last one; true in the last warp. */
+/* Adds the second warp's sums to the first one's. */
+template <typename T, int HD>
+__device__ static inline void join_warps(many_warp<T, HD> *of_both, attention_sums<T, HD> &sums)
+{
+    const int lane = threadIdx.x % 32;
+    float *other = (float *)of_both[1].k + lane; /* [HD / 2 + 4][lanes] */
+    static_assert(sizeof of_both[1].k + sizeof of_both[1].v >= (HD / 2 + 4) * 32 * sizeof(float), "room for the sums");
+    if (threadIdx.x >= 32) {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                other[(j * 4 + i) * 32] = sums.out[j][i];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            other[(HD / 2 + i) * 32] = sums.best[i], other[(HD / 2 + 2 + i) * 32] = sums.sum[i];
+    }
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float best = other[(HD / 2 + i) * 32], top = fmaxf(sums.best[i], best);
+        const float keep = sums.best[i] == -INFINITY ? 0.0f : exp2f(sums.best[i] - top);
+        const float share = best == -INFINITY ? 0.0f : exp2f(best - top);
+        sums.best[i] = top;
+        sums.sum[i] = fmaf(other[(HD / 2 + 2 + i) * 32], share, sums.sum[i] * keep);
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                sums.out[j][2 * i + e] = fmaf(other[(j * 4 + 2 * i + e) * 32], share, sums.out[j][2 * i + e] * keep);
+    }
+}
+
+/* Stores this part for the last one; true in the last one. By one warp. */
 template <typename T, int HD, typename C>
 __device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                             const decode_item &m)
@@ -195,10 +254,13 @@ __device__ static inline void add_shared(attention_sums<T, HD> &sums, const atte
 }
 
 template <typename T, int HD, typename C>
-__device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T, C> &a, const decode_item &m)
+__device__ static inline void run_item(many_warp<T, HD> *of_both, const attention_args<T, C> &a, const decode_item &m)
 {
     attention_sums<T, HD> sums;
-    attend_alone(w, sums, a, m);
+    attend_alone(of_both + threadIdx.x / 32, sums, a, m);
+    join_warps(of_both, sums);
+    if (threadIdx.x >= 32)
+        return;
     if (m.n_parts > 1) {
         if (!hand_in_alone(sums, a, m))
             return;
@@ -218,15 +280,13 @@ __device__ static inline bool is_alone(const attention_args<T, C> &a, int t)
     return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
 }
 
-/* A warp's number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS others][items]. */
+/* A block's number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS others][items]. */
 template <typename T, int HD, typename C>
-__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2)
-    attention_many(attention_args<T, C> a)
+__global__ void __launch_bounds__(MANY_WARPS * 32, HD <= 128 ? 6 : 2) attention_many(attention_args<T, C> a)
 {
     extern __shared__ uint4 shared[];
-    int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32;
-    int unit = (int)blockIdx.x * many_warp<T, HD>::WARPS + warp;
-    many_warp<T, HD> *w = (many_warp<T, HD> *)shared + warp;
+    int n_items = a.heads.n_kv_heads * a.head_parts, lane = threadIdx.x % 32, unit = (int)blockIdx.x;
+    many_warp<T, HD> *of_both = (many_warp<T, HD> *)shared;
     int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
     bool known = t < a.n_alone, waited = false;
     int bundle = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + bundle * MANY_TOKENS;
@@ -240,10 +300,12 @@ __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 
         length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
         if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))
             continue;
-        if (!waited)
+        if (waited)
+            __syncthreads(); /* the first warp has read the second one's sums */
+        else
             wait_for_previous();
         waited = true;
-        run_item(w, a, m);
+        run_item(of_both, a, m);
     }
     if (!waited)
         wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
