@@ -7,11 +7,10 @@
 
 #include "kernels/cuda/attention/attention_decode.cuh"
 
+#define MANY_WARPS       2 /* of a block of the grid, which share an item */
 #define MANY_PARTS       8
 #define MANY_PART_BLOCKS 16 /* least blocks of the cache per part */
-#define MANY_TOKENS      16 /* tokens that a warp checks if it is not known which ones are single */
-
-#define MANY_WARPS 2 /* of a block of the grid, which share an item */
+#define MANY_TOKENS      16 /* tokens that a pair checks if it is not known which ones are single */
 
 /* A warp's part of shared memory: a ring of blocks of the cache. */
 template <typename T, int HD>
