@@ -407,7 +407,9 @@ static void test_left(void **unused)
 
 /* ---- gates and ups of quantised inputs that are activated at once ---- */
 
-#define GATED_SAMPLES 9 /* tokens whose results are compared, at most */
+#define GATED_SAMPLES 9    /* tokens whose results are compared, at most */
+#define GATED_LEAST   5896 /* gates from which devices that quantise inputs have the operation */
+#define GATED_MOST    193  /* tokens up to which they have it */
 
 /* The activated products of the tokens that are compared. */
 static double *expected_gated(const float *x, const struct weight *w, const struct input_form *f, int n_tokens)
@@ -442,6 +444,8 @@ static bool check_gated(struct input_form f, int n_tokens, int gates, int cols)
     if (takes(&w, &f) && backend_real_ops()->inputs->quantise == NULL)
         has = ops->gated_product(&q, out.data, x.data, &w, ACTIVATION_SILU, n_tokens);
     assert_int_equal(q.err.code, ERR_NONE);
+    if (takes(&w, &f) && n_tokens <= GATED_MOST && gates >= GATED_LEAST)
+        assert_true(has);
     if (has) {
         char what[120];
         const int n = n_tokens < GATED_SAMPLES ? n_tokens : GATED_SAMPLES;
@@ -475,6 +479,28 @@ static void test_gated(void **unused)
                 if (!left_out())
                     n += check_gated(c + g == 2 ? given : of_rows, tokens[t], gates[g], cols[c]);
     printf("# the backend has the operation for %d of these sizes\n", n);
+}
+
+/* Only results of inputs that are not numbers are not numbers. */
+static void test_gated_nan(void **unused)
+{
+    enum { TOKENS = 70, GATES = 6000, COLS = 272 };
+    uint64_t state = 11;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&of_rows, 2 * GATES, COLS, &state);
+    float *x = zeroed(TOKENS * COLS, sizeof *x), *out = zeroed(TOKENS * GATES, sizeof *out);
+    (void)unused;
+    w.inputs = &of_rows;
+    random_fill(x, TOKENS * COLS, &state, 1);
+    x[5 * COLS + COLS - 1] = NAN;
+    if (backend_is_device() && takes(&w, &of_rows)) {
+        assert_true(ops->gated_product(&q, out, x, &w, ACTIVATION_SILU, TOKENS));
+        for (int i = 0; i < TOKENS * GATES; i++)
+            assert_true(isnan(out[i]) == (i / GATES == 5));
+    }
+    free(w.data);
+    free(x);
+    free(out);
 }
 
 /* The bits are the same if a norm has left the inputs quantised. */
@@ -513,7 +539,7 @@ int main(void)
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
         cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_shares),      cmocka_unit_test(test_left),       cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_gated_left),
+        cmocka_unit_test(test_gated_nan),   cmocka_unit_test(test_gated_left),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }
