@@ -47,6 +47,8 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
         return -1;
     if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
         return -1;
+    if (m->quantization.format == FORMAT_MXFP4 && m->experts.routing.n_experts == 0)
+        return ERR(e, ERR_USAGE, "MXFP4 is a format of experts, and the model (%s) has none", m->model_type);
     return o->run.load_format == LOAD_DUMMY ? start_choose_inputs(&o->run, m, e) : 0;
 }
 

@@ -83,10 +83,16 @@ static void quantised(void)
     static const char *const formats[][2] = {{"fp8", "FP8 of 8 bits (noise)"},
                                              {"fp8-block", "FP8 of 8 bits in blocks of 128 x 128 (noise)"},
                                              {"int8", "INT8 of 8 bits (noise)"},
-                                             {"int4-zeros", "packed integers of 4 bits in groups of 128 (noise)"}};
-    char config[400];
-    (void)snprintf(config, sizeof config, "%s/config.json", models_demo());
+                                             {"int4", "packed integers of 4 bits in groups of 128 (noise)"},
+                                             {"int4-zeros", "packed integers of 4 bits in groups of 128 (noise)"},
+                                             {"nvfp4", "NVFP4 of 4 bits in groups of 16 (noise)"},
+                                             {"mxfp4", "MXFP4 of 4 bits in groups of 32 (noise)"}};
+    char dense[400], experts[300], dir[256];
+    models_fixture(dir, "gptoss-5");
+    (void)snprintf(dense, sizeof dense, "%s/config.json", models_demo());
+    (void)snprintf(experts, sizeof experts, "%s/config.json", dir);
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        const char *config = strcmp(formats[i][0], "mxfp4") == 0 ? experts : dense;
         struct process_setup setup = {.ranks = 2};
         struct process p;
         case_begin("bench of random weights as %s", formats[i][0]);
@@ -98,6 +104,7 @@ static void quantised(void)
         case_end();
         process_free(&p);
     }
+    files_remove_dir(dir);
 }
 
 /* Two models in turn: every part of each switch is reported, and its median lies between the lowest and the highest. */

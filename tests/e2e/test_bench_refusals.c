@@ -115,6 +115,8 @@ int main(void)
                                                   "dummy", "--load-way", "alone"));
     refused("an unknown quantisation", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
                                             "dummy", "--quantization", "fp3"));
+    refused("a quantisation of experts, without experts",
+            LIST("bench", "--model", models_demo(), "--load-format", "dummy", "--quantization", "mxfp4"));
     refused("a quantisation of a loaded model", LIST("bench", "--model", models_demo(), "--quantization", "fp8"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
     refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
