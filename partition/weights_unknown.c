@@ -21,19 +21,19 @@ static bool is_predicting(const struct model_config *m, const char *name)
            number < m->n_layers + m->n_predicting;
 }
 
-/* Is it a buffer, not a part of the language model, a tied head, or a scale of quantised activations, keys or
- * values? */
-static bool is_ignored(const struct family *family, bool tied, const char *name)
+/* Is it a buffer, not a part of the language model, a tied head, a scale of quantised activations, keys or values, or
+ * an order of inputs, which is read before the weights? */
+static bool is_ignored(const struct family *family, const struct model_config *m, const char *name)
 {
     if (ends_with(name, ".input_scale") || ends_with(name, ".input_global_scale") ||
         ends_with(name, ".weight_global_scale") || ends_with(name, ".weight_scale_2") || ends_with(name, ".q_scale") ||
-        kv_scales_name(name))
+        kv_scales_name(name) || (m->quantization.reordered && ends_with(name, "g_idx")))
         return true;
     for (const char *const *part = family->ignored; *part != NULL; part++)
         if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
             return true;
     for (const struct weight_source *source = family->source; source->name != NULL; source++)
-        if (tied && source->id == WEIGHT_HEAD && ends_with(name, source->name))
+        if (m->tied_head && source->id == WEIGHT_HEAD && ends_with(name, source->name))
             return true;
     return false;
 }
@@ -49,8 +49,8 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
         while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
             slice++;
         const char *name = checkpoint_tensor_name(c, tensor);
-        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) ||
-            is_ignored(family, m->tied_head, name) || is_predicting(m, name))
+        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m, name) ||
+            is_predicting(m, name))
             continue;
         const char *separator = used > 0 ? ", " : "";
         if (used + strlen(separator) + strlen(name) < names_bytes)

@@ -108,6 +108,8 @@ class Plan:
     def parity(self, ranks=(1, 2, 3, 4, 5, 8)):
         for n in ranks:
             self.add_ranks("parity", n, f"{self.build}/tests/parity/test_parity", 600, seconds=20 * n)
+        if max(ranks) > 2:  # more cuts into blocks and groups
+            self.add_ranks("parity of quantised weights", 7, f"{self.build}/tests/parity/test_parity", 600, ("q-",))
 
     def fail(self):
         self.each("fail", 600, seconds=30, load=0.5)

@@ -45,6 +45,9 @@ static void other_settings(void)
             "@grow.jsonl", "--output", "@grow.out");
     REFUSED("keys and values in FP8 are refused", 3, "model.variant not set, this run has \"kv-fp8\"", "--input",
             "@grow.jsonl", "--output", "@grow.out", "--plain", "--kv-cache-dtype", "fp8");
+    REFUSED("weights and a head in FP8 are refused", 3, "model.variant not set, this run has \"weights-head-fp8\"",
+            "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--quantization", "fp8", "--head-dtype",
+            "fp8");
     REFUSED("another seed is refused", 3, "seed 0, this run has 9", "--input", "@grow.jsonl", "--output", "@grow.out",
             "--plain", "--seed", "9");
     case_begin("batch: --force resumes nevertheless");

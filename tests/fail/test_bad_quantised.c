@@ -20,6 +20,7 @@
 #define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
 #define STATIC  .fixture = "q-fp8-autofp8-static", .status = ERR_UNSUPPORTED
 #define ORDER   .fixture = "q-gptq-order-v1", .status = ERR_UNSUPPORTED
+#define EIGHT   .fixture = "q-gptq-order-8-asym", .status = ERR_UNSUPPORTED
 #define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
 #define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
@@ -72,6 +73,12 @@ static void no_zeros(const char *dir)
 static void no_qzeros(const char *dir)
 {
     models_rename_tensor(dir, DOWN "qzeros", DOWN "zeros");
+}
+
+/* Stored zeros are one less than meant: 255 would be 256. */
+static void zero_256(const char *dir)
+{
+    models_patch_tensor(dir, DOWN "qzeros", 0, "\xff", 1);
 }
 
 static void no_scales(const char *dir)
@@ -262,6 +269,7 @@ static const struct bad_start cases[] = {
      .words = {"model.layers.0.self_attn.k_proj", "another order", "qkv"}},
     {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,
      .words = {"qzeros", "the zero 7", "expected", "8", "checkpoint_format"}},
+    {"a zero beyond a byte", .damage = zero_256, EIGHT, .words = {DOWN "qzeros", "the zero 256", "at most 255"}},
     {"a weight beside its packed form, GPTQ's", .damage = both_weights, GPTQ,
      .words = {Q_PROJ "qweight", "both there"}},
     {"a weight beside its packed form, AWQ's", .damage = both_weights, AWQ, .words = {Q_PROJ "qweight", "both there"}},

@@ -1,6 +1,7 @@
 /* tests/unit/test_quantization.c - valid contents of "quantization_config", and the modules that its lists name. */
 #include "base/json.h"
 #include "partition/config.h"
+#include "partition/model.h"
 #include "partition/quantization.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
@@ -156,6 +157,38 @@ static void lists(void **state)
     assert_false(quantization_exempts(&q, "model.layers.0.mlp.up_proj"));
 }
 
+/* Each way in which a run's numbers may differ from the checkpoint's has a name of its own, as protocol.md lists them.
+ * Activations are quantised only beside weights that the checkpoint quantises, so never beside --quantization fp8. */
+static void variants(void **state)
+{
+    static const struct {
+        bool kv, weights, head, inputs;
+        const char *name;
+    } table[] = {
+        {0, 0, 0, 0, NULL},
+        {1, 0, 0, 0, "kv-fp8"},
+        {0, 1, 0, 0, "weights-fp8"},
+        {1, 1, 0, 0, "weights-fp8-kv-fp8"},
+        {0, 0, 1, 0, "head-fp8"},
+        {1, 0, 1, 0, "head-fp8-kv-fp8"},
+        {0, 1, 1, 0, "weights-head-fp8"},
+        {1, 1, 1, 0, "weights-head-kv-fp8"},
+        {0, 0, 0, 1, "w8a8"},
+        {1, 0, 0, 1, "w8a8-kv-fp8"},
+        {0, 0, 1, 1, "head-fp8-w8a8"},
+        {1, 0, 1, 1, "head-fp8-w8a8-kv-fp8"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const struct model_config m = {.kv_fp8 = table[i].kv,
+                                       .weights_fp8 = table[i].weights,
+                                       .head_fp8 = table[i].head,
+                                       .quantised_inputs = table[i].inputs};
+        const char *found = model_variant(&m);
+        assert_true(table[i].name == NULL ? found == NULL : found != NULL && strcmp(found, table[i].name) == 0);
+    }
+}
+
 /* Files beside config.json that some writers use. */
 static void files_beside(void **state)
 {
@@ -214,8 +247,8 @@ static void hostile_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused),      cmocka_unit_test(accepted),      cmocka_unit_test(lists),
-        cmocka_unit_test(files_beside), cmocka_unit_test(hostile_lists),
+        cmocka_unit_test(refused),  cmocka_unit_test(accepted),     cmocka_unit_test(lists),
+        cmocka_unit_test(variants), cmocka_unit_test(files_beside), cmocka_unit_test(hostile_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
