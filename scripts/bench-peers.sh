@@ -17,7 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 config=${CONFIG:-$here/configs/llama-3-8b.json}
 out=${OUT:-peers}
 python=${PEER_PYTHON:-python3}
-work=${WORK:-l:32:128:1 l:32:128:8 l:32:128:64 p:2048 p:8192 p:32768 d:8192:128 d:32768:128 t:128:128:2000 t:2048:128:400 s:8128:128:200:8000}
+work=${WORK:-l:32:128:1 l:32:128:8 l:32:128:64 p:2048 p:8192 p:32768 d:8192:128:1 d:32768:128:1 d:8192:64:16 t:128:128:2000 t:2048:128:400 s:8128:128:200:8000}
 export OMPI_MCA_orte_execute_quiet=1
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

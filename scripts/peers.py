@@ -8,7 +8,7 @@
 Kinds of work, with random weights and tokens, temperature 1, ignoring the end of text:
     l:IN:OUT:BATCH            a whole batch                            milliseconds
     p:IN                      a prompt up to its first token           milliseconds
-    d:DEPTH:OUT               tokens one by one after a context       tokens/s
+    d:DEPTH:OUT:BATCH         tokens one by one after contexts        tokens/s
     t:IN:OUT:REQUESTS         requests queued at once                  output tokens/s
     s:IN:OUT:REQUESTS:SHARED  the same with common first tokens   output tokens/s, with prefix caches
 """
@@ -25,7 +25,7 @@ UNITS = {"l": "ms", "p": "ms", "d": "tokens/s", "t": "tokens/s", "s": "tokens/s"
 
 def parse(word):
     kind, *numbers = word.split(":")
-    if kind not in UNITS or len(numbers) != {"l": 3, "p": 1, "d": 2, "t": 3, "s": 4}[kind] or not all(n.isdigit() for n in numbers):
+    if kind not in UNITS or len(numbers) != {"l": 3, "p": 1, "d": 3, "t": 3, "s": 4}[kind] or not all(n.isdigit() for n in numbers):
         sys.exit(f"peers: found work \"{word}\", expected one as in: {__doc__}")
     return kind, list(map(int, numbers))
 
@@ -39,7 +39,7 @@ def options(kind, n):
     many = ["--n-prompt", "0", "--n-gen", "0", "--repetitions", "2", "--warmup", "1", "--num-prompts"]
     return {"l": lambda: alone + ["--latency", f"{n[0]}:{n[1]}", "--batch", str(n[2])],
             "p": lambda: alone + ["--n-prompt", str(n[0])],
-            "d": lambda: alone + ["--n-gen", str(n[1]), "--n-depth", str(n[0]), "--repetitions", "3"],
+            "d": lambda: alone + ["--n-gen", str(n[1]), "--n-depth", str(n[0]), "--batch", str(n[2]), "--repetitions", "3"],
             "t": lambda: many + [str(n[2]), "--throughput", f"{n[0]}:{n[1]}"],
             "s": lambda: many + [str(n[2]), "--throughput", f"{n[0]}:{n[1]}", "--shared-prefix", str(n[3])]}[kind]()
 
@@ -123,9 +123,9 @@ def vllm(folder, words):
             return [1e3 * t for t in repeat(5, 2, n[2], n[0], n[1])]
         if kind == "p":
             return [1e3 * t for t in repeat(5, 2, 1, n[0], 1)]
-        if kind == "d":  # without the prompt and the first token
-            prompt = statistics.median(repeat(3, 2, 1, n[0], 1))
-            return [n[1] / (t - prompt) for t in repeat(3, 2, 1, n[0], n[1] + 1)]
+        if kind == "d":  # without the prompts and the first tokens
+            prompts = statistics.median(repeat(3, 2, n[2], n[0], 1))
+            return [n[2] * n[1] / (t - prompts) for t in repeat(3, 2, n[2], n[0], n[1] + 1)]
         return [n[2] * n[1] / t for t in repeat(2, 1, n[2], n[0], n[1], *n[3:])]
 
     say(peer="vLLM", version=peer.__version__)

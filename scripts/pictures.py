@@ -53,7 +53,7 @@ def text_at(x, y, text, anchor="start", weight="normal"):
 def name_of(work):
     kind, *n = work.split(":")
     return {"l": lambda: f"latency {n[0]}:{n[1]}, batch {n[2]}", "p": lambda: f"prompt of {n[0]}",
-            "d": lambda: f"decode after {n[0]}", "t": lambda: f"{n[2]} requests {n[0]}:{n[1]}",
+            "d": lambda: f"decode of {n[2]} after {n[0]}", "t": lambda: f"{n[2]} requests {n[0]}:{n[1]}",
             "s": lambda: f"{n[2]} requests {n[0]}:{n[1]}, {n[3]} shared"}[kind]()
 
 

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
-export CONFIG=$model/config.json OUT=$dir/peers WORK="l:4:3:2 p:16 d:8:4 t:6:4:5 s:40:3:4:32" PEER_PYTHON=false PEER=
+export CONFIG=$model/config.json OUT=$dir/peers WORK="l:4:3:2 p:16 d:8:4:3 t:6:4:5 s:40:3:4:32" PEER_PYTHON=false PEER=
 cat >"$dir/peer" <<'END'
 #!/usr/bin/env python3
 import json, os, sys
@@ -23,7 +23,7 @@ PEER=$dir/peer scripts/bench-peers.sh mpirun -n 2 "$lockstep" >"$dir/table" 2>"$
 status=$?
 check "Lockstep's and a peer's figures" "status $status: $(cat "$dir/errors")" [ $status = 0 ]
 found=$(value '[r["work"] for r in o["rows"]]')
-check "every kind of work is measured" "$found" [ "$found" = "['l:4:3:2', 'p:16', 'd:8:4', 't:6:4:5', 's:40:3:4:32']" ]
+check "every kind of work is measured" "$found" [ "$found" = "['l:4:3:2', 'p:16', 'd:8:4:3', 't:6:4:5', 's:40:3:4:32']" ]
 found=$(value 'all(0 < r["ours"][1] <= r["ours"][0] <= r["ours"][2] for r in o["rows"]), [r.get("peer") for r in o["rows"]]')
 check "with figures" "$found" [ "$found" = "(True, [[1.0, 0.5, 2.0], [2.0, 1.5, 3.0], [3.0, 2.5, 4.0], None, None])" ]
 found=$(value '[abs(r["times_as_fast"] * r["ours"][0] / r["peer"][0] - 1) < 1e-9 for r in o["rows"][:2]], abs(o["rows"][2]["times_as_fast"] * 3 / o["rows"][2]["ours"][0] - 1) < 1e-9')
