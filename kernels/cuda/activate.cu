@@ -1,5 +1,6 @@
 /* kernels/cuda/activate.cu - the activation functions between the matrices of an MLP. */
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/activation_choice.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 #define THREADS  256
@@ -62,42 +63,22 @@ static void swiglu(struct queue *q, void *out, const void *x, int n_tokens, int 
     });
 }
 
-template <typename T, int N>
-static void choose_kernel(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
-                          int cols)
-{
-    switch (kind) {
-    case ACTIVATION_GELU:
-        launch_activate<T, N, ACTIVATION_GELU>(q, out, x, gated, n_tokens, cols);
-        break;
-    case ACTIVATION_GELU_TANH:
-        launch_activate<T, N, ACTIVATION_GELU_TANH>(q, out, x, gated, n_tokens, cols);
-        break;
-    case ACTIVATION_RELU:
-        launch_activate<T, N, ACTIVATION_RELU>(q, out, x, gated, n_tokens, cols);
-        break;
-    case ACTIVATION_SILU:
-        launch_activate<T, N, ACTIVATION_SILU>(q, out, x, gated, n_tokens, cols);
-        break;
-    case ACTIVATION_QUICK_GELU:
-        launch_activate<T, N, ACTIVATION_QUICK_GELU>(q, out, x, gated, n_tokens, cols);
-        break;
-    case ACTIVATION_SWIGLU:
-        swiglu(q, out, x, n_tokens, cols);
-        break;
-    }
-}
-
 void cuda_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
 {
     nvtx_range range("activate");
     if (n_tokens == 0 || cols == 0)
         return;
+    if (kind == ACTIVATION_SWIGLU) {
+        swiglu(q, out, x, n_tokens, cols);
+        return;
+    }
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
-        if (vectors_fit<T>(cols, out, x))
-            choose_kernel<T, 16 / sizeof(T)>(q, out, x, kind, gated, n_tokens, cols);
-        else
-            choose_kernel<T, 1>(q, out, x, kind, gated, n_tokens, cols);
+        with_activation(kind, [&](auto chosen) {
+            if (vectors_fit<T>(cols, out, x))
+                launch_activate<T, 16 / sizeof(T), chosen()>(q, out, x, gated, n_tokens, cols);
+            else
+                launch_activate<T, 1, chosen()>(q, out, x, gated, n_tokens, cols);
+        });
     });
 }

@@ -2,6 +2,7 @@
  * E4M3 codes, with one scale per row or per 128 columns of a row, in the scratch that quantised products share. Codes
  * are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/activation_choice.cuh"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/products/experts.cuh"
@@ -132,6 +133,13 @@ struct row_vectors {
     }
 };
 
+/* The elements of a row as they are in memory. */
+template <typename T>
+__device__ static inline auto vectors_at(const T *row)
+{
+    return [=](int c) { return *(const vec_pairs<T, AT_ONCE> *)(row + c); };
+}
+
 /* Quantises the block's row, whose elements vector(c) gives; those that registers do not hold it gives twice. */
 template <typename T, int KEPT, typename F>
 __device__ static inline void quantise_row(const coded_inputs &to, F vector)
@@ -157,8 +165,7 @@ template <typename T>
 __global__ void __launch_bounds__(MOST_THREADS) quantise_rows(coded_inputs to, const T *x)
 {
     after_previous();
-    const T *row = x + (size_t)blockIdx.x * to.cols;
-    quantise_row<T, ROW_KEPT>(to, [=](int c) { return *(const vec_pairs<T, AT_ONCE> *)(row + c); });
+    quantise_row<T, ROW_KEPT>(to, vectors_at(x + (size_t)blockIdx.x * to.cols));
 }
 
 /* The same for activated gates and ups, as in ops->activate. x: [rows, 2 cols] */
@@ -185,10 +192,9 @@ __global__ void __launch_bounds__(NORM_THREADS / K, PLAIN ? 3 : 1)
     quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
 {
     extern __shared__ uint4 shared[];
-    const T *kept = (const T *)shared;
     normed_row<T, N, K, PLAIN>((T *)shared, x, add, a);
     __syncthreads();
-    quantise_row<T, K>(to, [=](int c) { return *(const vec_pairs<T, AT_ONCE> *)(kept + c); });
+    quantise_row<T, K>(to, vectors_at((const T *)shared));
 }
 
 /* Gathers the scales of w's blocks from each block's first row; rows are n_groups apart. Called by one thread block. */
@@ -204,26 +210,22 @@ template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     quantise_groups(coded_inputs to, const T *x, const float *of_rows, int n_groups)
 {
-    using V = vec_pairs<T, AT_ONCE>;
+    using row = row_vectors<T, 1>;
     after_previous();
     if ((int)blockIdx.x >= to.n_rows) {
         gather_blocks(to, of_rows, n_groups, (int)blockIdx.x - to.n_rows);
         return;
     }
-    const T *row = x + (size_t)blockIdx.x * to.cols;
-    for (int g = (int)threadIdx.x / OF_GROUP; g < (n_groups + 31) / 32 * 32; g += ROW_THREADS / OF_GROUP) {
-        int c = g * INPUT_BLOCK + (int)threadIdx.x % OF_GROUP * AT_ONCE;
-        V v = {};
-        if (c < to.cols)
-            v = *(const V *)(row + c);
-        float largest = largest_of(v);
+    row r;
+    for (int first = 0; first < to.cols; first += row::span()) {
+        const int mine = row::column(first, 0);
+        float largest = r.fetch(first, to.cols, vectors_at(x + (size_t)blockIdx.x * to.cols));
         for (int d = OF_GROUP / 2; d > 0; d /= 2)
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, d));
-        float scale = input_scale(to, largest);
-        if (c < to.cols)
-            *(uint2 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(v, scale);
-        if (c < to.cols && threadIdx.x % OF_GROUP == 0)
-            to.scales[(size_t)g * to.pitch + blockIdx.x] = scale;
+        const float scale = input_scale(to, largest);
+        r.store(to.codes + (size_t)blockIdx.x * to.cols, first, to.cols, scale);
+        if (mine < to.cols && threadIdx.x % OF_GROUP == 0)
+            to.scales[(size_t)(mine / INPUT_BLOCK) * to.pitch + blockIdx.x] = scale;
     }
 }
 
@@ -326,36 +328,6 @@ static bool rows_stay(const struct queue *q, const struct weight *w, const void 
            (uintptr_t)x % 16 == 0;
 }
 
-template <typename T, int KIND>
-static void launch_activated(struct queue *q, const coded_inputs &to, const void *x)
-{
-    launch(q, quantise_activated<T, KIND>, dim3((unsigned)to.n_rows), dim3(row_threads(to.cols)), 0, to, (const T *)x);
-}
-
-template <typename T>
-static void quantise_gates(struct queue *q, const coded_inputs &to, const void *x, enum activation kind)
-{
-    switch (kind) {
-    case ACTIVATION_GELU:
-        launch_activated<T, ACTIVATION_GELU>(q, to, x);
-        break;
-    case ACTIVATION_GELU_TANH:
-        launch_activated<T, ACTIVATION_GELU_TANH>(q, to, x);
-        break;
-    case ACTIVATION_RELU:
-        launch_activated<T, ACTIVATION_RELU>(q, to, x);
-        break;
-    case ACTIVATION_SILU:
-        launch_activated<T, ACTIVATION_SILU>(q, to, x);
-        break;
-    case ACTIVATION_QUICK_GELU:
-        launch_activated<T, ACTIVATION_QUICK_GELU>(q, to, x);
-        break;
-    case ACTIVATION_SWIGLU: /* refused */
-        break;
-    }
-}
-
 /* Gates and ups are side by side. */
 bool cuda_inputs_activate(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows)
 {
@@ -364,7 +336,10 @@ bool cuda_inputs_activate(struct queue *q, const struct weight *w, const void *x
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2)
-            quantise_gates<T>(q, place_inputs(w, n_rows), x, kind);
+            with_activation(kind, [&](auto chosen) {
+                launch(q, quantise_activated<T, chosen()>, dim3((unsigned)n_rows), dim3(row_threads(w->cols)), 0,
+                       place_inputs(w, n_rows), (const T *)x);
+            });
     });
     return true;
 }
