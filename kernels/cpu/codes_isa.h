@@ -9,11 +9,10 @@ TARGET INLINE FN(words) FN(load_nibbles)(const uint8_t *row, size_t c)
     pairs = _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi16(0x0f0f));
     return (FN(words))_mm512_cvtepu8_epi32(pairs);
 #elif ISA == 256
+    const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
     int four;
     memcpy(&four, row + c / 2, sizeof four);
-    __m128i pairs = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(four));
-    pairs = _mm_and_si128(_mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)), _mm_set1_epi16(0x0f0f));
-    return (FN(words))_mm256_cvtepu8_epi32(pairs);
+    return (FN(words))_mm256_srlv_epi32(_mm256_set1_epi32(four), shifts) & 15;
 #else
     FN(words) w;
     for (size_t l = 0; l < LANES; l++)
