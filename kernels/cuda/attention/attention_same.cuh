@@ -13,7 +13,8 @@
 #define ATTENTION_ATTENTION_SAME_CUH
 
 #include "kernels/cuda/attention/attention_decode.cuh"
-#include "kernels/cuda/attention/attention_prompts.cuh"
+#include "kernels/cuda/attention/attention_prompts_loads.cuh"
+#include "kernels/cuda/attention/attention_prompts_softmax.cuh"
 
 #define SAME_WARPS  4
 #define SAME_VALUES 64 /* keys whose values form a piece */
