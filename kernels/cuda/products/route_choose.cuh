@@ -77,7 +77,9 @@ struct route_keys {
     __device__ int take_best()
     {
         int e = best();
-        replace(e, 0);
+#pragma unroll
+        for (int j = 0; j < PER; j++)
+            key[j] = e == (int)threadIdx.x % 32 + 32 * j ? 0 : key[j];
         return e;
     }
     /* A group's score: the sum of its two best experts, or the best one. */
