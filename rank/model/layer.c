@@ -139,7 +139,8 @@ static void dense(const struct layer_run *r, int layer, const void *in, void *to
 }
 
 /* partial (+)= this rank's share of the chosen experts' outputs for each token: of those on this rank, or of its
- * columns of every expert */
+ * columns of every expert. On GPUs the first product may read its input before the operation before it is done: that is
+ * the router, which has read it, too, unless the input is weighed or reordered (products/experts_few.cu). */
 static void chosen_experts(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;

@@ -114,9 +114,13 @@ static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enc
             digits_steps(groups) * DIGITS_GROUPS > DIGITS_CHUNKS * DIGITS_WARPS || digits_bytes(groups) > SHARED_BYTES)
             return false;
         const coded codes = coded_rows(w, 0);
+        /* Between the router and the first product nothing writes x but weigh_input, for one chosen expert, and the
+         * reordering of columns. */
+        const bool early = first && a.n_chosen > 1 && w->order == NULL;
         launch(q, first ? fours_digits<true> : fours_digits<false>, dim3((unsigned)cuda_state(q)->n_multiprocessors),
                dim3(DIGITS_THREADS), digits_bytes(groups), a, codes,
-               codes_map(q, encode, a, codes, a.n_held, first, {DIGITS_BOX, DIGITS_ROW}, CU_TENSOR_MAP_SWIZZLE_NONE));
+               codes_map(q, encode, a, codes, a.n_held, first, {DIGITS_BOX, DIGITS_ROW}, CU_TENSOR_MAP_SWIZZLE_NONE),
+               early);
         return true;
     }
     return false;

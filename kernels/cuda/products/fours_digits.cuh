@@ -43,9 +43,9 @@ struct digits_shared {
     uint32_t most[DIGITS_WARPS][DIGITS_TOKENS]; /* the largest magnitudes */
     uint64_t full[DIGITS_SLOTS], empty[DIGITS_SLOTS], begun[DIGITS_UNITS], ended[DIGITS_UNITS], stored[DIGITS_UNITS];
     expert_run run[DIGITS_RUNS + 1];
-    int column[DIGITS_RUNS + 1]; /* of each run's first token; then that behind the last one */
+    int first[DIGITS_RUNS + 1]; /* each run's first pair; then that behind the last one */
     int n_runs;
-    int32_t pair[DIGITS_TOKENS]; /* -1: no token */
+    int32_t pair[DIGITS_RUNS * DIGITS_TOKENS]; /* of the pass */
     expert_counts counts;
 };
 
@@ -74,6 +74,7 @@ struct digits_work {
     digits_shared *sh;
     char *x, *scales; /* [groups, of whole steps][GROUP]; [DIGITS_UNITS][DIGITS_ROWS][n_groups] */
     int n_steps, n_tiles;
+    const bool all; /* a column of x is a token; otherwise a pair of the pass */
 
     /* The numbers of steps and units in the passes before this one, and this one's units. */
     struct pass {
@@ -84,10 +85,11 @@ struct digits_work {
         int n, unit, step, run, tile; /* steps so far */
     };
 
-    __device__ digits_work(const expert_product<T> &args, const coded &weights, const CUtensorMap *of_codes,
+    __device__ digits_work(const expert_product<T> &args, const coded &weights, const CUtensorMap *of_codes, bool early,
                            char *memory)
         : a(args), w(weights), map(of_codes), sh((digits_shared *)memory), x(memory + sizeof(digits_shared)),
-          n_steps(digits_steps(weights.n_groups)), n_tiles((args.rows + RESULTS - 1) / RESULTS)
+          n_steps(digits_steps(weights.n_groups)), n_tiles((args.rows + RESULTS - 1) / RESULTS),
+          all(early && args.n_tokens <= DIGITS_TOKENS)
     {
         scales = x + n_steps * DIGITS_GROUPS * GROUP;
     }
@@ -98,6 +100,7 @@ struct digits_work {
     {
         if (threadIdx.x != 0)
             return;
+        box_map_prefetch(map);
         for (int i = 0; i < DIGITS_SLOTS; i++) {
             barrier_open(shared_address(&sh->full[i]), 1);
             barrier_open(shared_address(&sh->empty[i]), 4);
@@ -109,22 +112,27 @@ struct digits_work {
         }
         barriers_opened();
     }
-    /* Called by all threads: selects runs from unit i on whose tokens fit; returns the number of their units. */
+    /* Called by all threads: selects runs from unit i on whose columns fit, a lane each; returns the number of their
+     * units. */
     __device__ int select_runs(int i, int end) const
     {
-        if (threadIdx.x == 0) {
-            int n = 0, column = 0;
-            while (n < DIGITS_RUNS && i < end) {
-                expert_run run = find_run(&sh->counts, a.n_held, n_tiles, i, end);
-                if (column + run.n_tokens > DIGITS_TOKENS)
-                    break;
-                sh->run[n] = run;
-                sh->column[n++] = column;
-                column += run.n_tokens;
-                i += run.n;
+        if (threadIdx.x < 32) {
+            const int k = (int)threadIdx.x, from = k == 0 ? i : (i / n_tiles + k) * n_tiles;
+            const bool any = k < DIGITS_RUNS && from < end;
+            expert_run run = {};
+            if (any)
+                run = find_run(&sh->counts, a.n_held, n_tiles, from, end);
+            int behind = run.n_tokens; /* the pairs up to this run's end */
+            for (int d = 1; d < DIGITS_RUNS; d *= 2) {
+                const int other = __shfl_up_sync(0xffffffffu, behind, d);
+                behind += k >= d ? other : 0;
             }
-            sh->n_runs = n;
-            sh->column[n] = column;
+            const bool fits = any && (all || behind <= DIGITS_TOKENS);
+            if (fits)
+                sh->run[k] = run, sh->first[k + 1] = behind;
+            const int n = __popc(__ballot_sync(0xffffffffu, fits));
+            if (k == 0)
+                sh->first[0] = 0, sh->n_runs = n;
         }
         __syncthreads();
         int n_units = 0;
@@ -135,13 +143,34 @@ struct digits_work {
 
     /* ---- x ---- */
 
-    /* The pair of a column of the pass. */
-    __device__ int pair_of(int column) const
+    /* Called by all threads: the pairs of the pass. */
+    __device__ void bring_pairs() const
     {
+        const int i = (int)threadIdx.x;
         for (int r = 0; r < sh->n_runs; r++)
-            if (column < sh->column[r + 1])
-                return a.r.pair[sh->run[r].begin + column - sh->column[r]];
+            if (i >= sh->first[r] && i < sh->first[r + 1])
+                sh->pair[i] = a.r.pair[sh->run[r].begin + i - sh->first[r]];
+    }
+    /* The token of this thread, and the row of x that it is; -1: none. */
+    __device__ static int token()
+    {
+        return (int)threadIdx.x % 32 / 4;
+    }
+    __device__ int row_of_token() const
+    {
+        if (all)
+            return token() < a.n_tokens ? token() : -1;
+        for (int r = 0; r < sh->n_runs; r++)
+            if (token() < sh->first[r + 1]) {
+                const int pair = a.r.pair[sh->run[r].begin + token() - sh->first[r]];
+                return FIRST ? pair / a.n_chosen : pair;
+            }
         return -1;
+    }
+    /* The column of the pass's pair i. */
+    __device__ int column_of(int i) const
+    {
+        return all ? sh->pair[i] / a.n_chosen : i;
     }
     /* The numbers' first digits; they become what is left of them. */
     __device__ static uint32_t digits_of(float (&rest)[4])
@@ -186,21 +215,18 @@ struct digits_work {
             __vmaxu2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu), __vmaxu2(v.z & 0x7fff7fffu, v.w & 0x7fff7fffu));
         return max(two & 0xffffu, two >> 16);
     }
-    /* Called by all threads: a warp has all tokens, a group's columns at a time. */
-    __device__ void bring_x() const
+    /* Called by all threads: a warp has all tokens, a group's columns at a time. row: row_of_token */
+    __device__ void bring_x(int row) const
     {
-        const int warp = (int)threadIdx.x / 32, token = (int)threadIdx.x % 32 / 4, quarter = (int)threadIdx.x % 4;
-        const int pair = pair_of(token), groups = n_steps * DIGITS_GROUPS;
-        const T *from = a.x + (size_t)(FIRST ? pair / a.n_chosen : pair) * a.cols;
+        const int warp = (int)threadIdx.x / 32, quarter = (int)threadIdx.x % 4, groups = n_steps * DIGITS_GROUPS;
+        const T *from = a.x + (size_t)row * a.cols;
         uint4 v[DIGITS_CHUNKS];
         uint32_t most = 0;
-        if (threadIdx.x < 32 && quarter == 0)
-            sh->pair[token] = pair;
 #pragma unroll
         for (int k = 0; k < DIGITS_CHUNKS; k++) {
             int col = (warp + k * DIGITS_WARPS) * 32 + quarter * 8;
             v[k] = make_uint4(0, 0, 0, 0);
-            if (pair >= 0 && col < a.cols)
+            if (row >= 0 && col < a.cols)
                 v[k] = *(const uint4 *)(from + col);
         }
 #pragma unroll
@@ -209,17 +235,17 @@ struct digits_work {
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
         if (quarter == 0)
-            sh->most[warp][token] = most;
+            sh->most[warp][token()] = most;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < DIGITS_WARPS; i++)
-            most = max(most, sh->most[i][token]);
-        const float factor = factor_of(most, token);
+            most = max(most, sh->most[i][token()]);
+        const float factor = factor_of(most, token());
 #pragma unroll
         for (int k = 0; k < DIGITS_CHUNKS; k++) {
             int group = warp + k * DIGITS_WARPS;
             if (group < groups)
-                store_digits(x + group * GROUP + token * 16 + quarter * 4, v[k], factor);
+                store_digits(x + group * GROUP + token() * 16 + quarter * 4, v[k], factor);
         }
         products_see_stores();
         __syncthreads();
@@ -426,10 +452,11 @@ struct digits_work {
             const expert_run run = sh->run[r];
             const int unit = p.units + u, b = unit % DIGITS_UNITS;
             barrier_wait(shared_address(&sh->ended[b]), unit / DIGITS_UNITS & 1);
-            for (int t = (int)threadIdx.x / 32 - 1; t < run.n_tokens; t += 3)
+            for (int t = (int)threadIdx.x / 32 - 1; t < run.n_tokens; t += 3) {
+                const int pair = sh->pair[sh->first[r] + t], column = column_of(sh->first[r] + t);
                 for (int f = lane; f < RESULTS && tile * RESULTS + f < a.rows; f += 32)
-                    a.out[(size_t)sh->pair[sh->column[r] + t] * a.rows + tile * RESULTS + f] =
-                        from_float<T>(result(run, b, sh->column[r] + t, tile, f));
+                    a.out[(size_t)pair * a.rows + tile * RESULTS + f] = from_float<T>(result(run, b, column, tile, f));
+            }
             __syncwarp();
             if (lane == 0)
                 barrier_arrive(shared_address(&sh->stored[b]));
@@ -438,13 +465,16 @@ struct digits_work {
         }
     }
 
-    /* The routing is complete before the second product's preceding kernel, so its first codes are copied while that
-     * one ends. */
+    /* The first product's x may be known before its preceding kernel, the router, ends, which read it, too: its digits
+     * are made meanwhile. The routing is complete before the second product's preceding kernel, so its first codes are
+     * copied while that one ends. */
     __device__ void run() const
     {
+        open();
+        if (all)
+            bring_x(row_of_token());
         if (FIRST)
             after_previous();
-        open();
         count_runs<DIGITS_TOKENS, DIGITS_THREADS>(&sh->counts, a.r.begin, a.n_held);
         const int64_t units = (int64_t)sh->counts.before[a.n_held] * n_tiles;
         const int end = (int)(units * ((int)blockIdx.x + 1) / (int)gridDim.x);
@@ -458,10 +488,15 @@ struct digits_work {
             if (threadIdx.x == 0)
                 while (ahead.n < min(steps, DIGITS_SLOTS) && ahead.unit < DIGITS_UNITS)
                     copy(ahead, p);
+            bring_pairs();
+            const int row = row_of_token();
             if (waits)
                 after_previous();
             waits = false;
-            bring_x();
+            if (all)
+                __syncthreads();
+            else
+                bring_x(row);
             if (threadIdx.x >= 128)
                 work(p);
             else if (threadIdx.x >= 32)
@@ -484,14 +519,14 @@ static inline size_t digits_bytes(int n_groups)
            (size_t)DIGITS_UNITS * DIGITS_ROWS * (size_t)n_groups;
 }
 
-/* grid: one block per multiprocessor. */
+/* early: the preceding kernel does not write x, and waited for the one that did. grid: one block per multiprocessor. */
 template <bool FIRST>
 __global__ void __launch_bounds__(DIGITS_THREADS, 1)
     fours_digits(const __grid_constant__ expert_product<__nv_bfloat16> a, const __grid_constant__ coded w,
-                 const __grid_constant__ CUtensorMap map)
+                 const __grid_constant__ CUtensorMap map, bool early)
 {
     extern __shared__ uint4 shared[];
-    digits_work<FIRST>(a, w, &map, (char *)shared + (-shared_address(shared) & 127)).run();
+    digits_work<FIRST>(a, w, &map, early, (char *)shared + (-shared_address(shared) & 127)).run();
 }
 
 #endif
