@@ -197,6 +197,14 @@ OPTIONAL(MATMUL, gated_product, (struct queue *q, void *out, const void *x, cons
                                  int n_tokens),
          (q, out, x, w, kind, n_tokens))
 
+/* qkv_store, then attention, as one operation, with the same bits; qkv stays as it is. Refused where several tokens may
+ * belong to one sequence or shared prefixes were searched, for heads, norms and rotations that the kernel lacks, and
+ * where the two operations are as fast. */
+OPTIONAL(ATTENTION, store_and_attend, (struct queue *q, void *out, const void *qkv, void *k_cache, void *v_cache,
+                                       const struct heads *heads, const struct batch *batch, const struct rope *rope,
+                                       const float *cos_sin, const struct head_norms *norms),
+         (q, out, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, norms))
+
 /* clang-format on */
 
 #undef DEVICE

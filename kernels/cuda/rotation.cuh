@@ -16,4 +16,12 @@ __device__ static inline float rotated(const float *x, const float *cos_sin, int
     return d == ia ? a * c - b * sine : b * c + a * sine;
 }
 
+/* The rotation of a pair, with the same bits in every kernel. */
+__device__ static inline void rotate_pair(float &a, float &b, float c, float sine)
+{
+    float x = a, y = b;
+    a = fmaf(x, c, -__fmul_rn(y, sine));
+    b = fmaf(y, c, __fmul_rn(x, sine));
+}
+
 #endif

@@ -58,13 +58,17 @@ static void sum_squares(const struct layer_run *r, const struct heads *heads)
     comm_all_reduce_floats(r->comm, r->q, r->act->squares, 2 * (size_t)n);
 }
 
-/* q, k and v: projected, normalised, rotated, and stored where attention reads them. */
-static void project(const struct layer_run *r, int layer, const void *in, const struct heads *heads)
+/* Attends with q, k and v as projected in act->qkv: normalises and rotates them, and stores k and v in the cache. */
+static void attend(const struct layer_run *r, int layer, const struct heads *heads)
 {
-    const struct model_config *m = &r->network->config;
-    const struct weight *const *w = r->network->layer[layer];
+    const struct network *n = r->network;
+    const struct model_config *m = &n->config;
+    const struct weight *const *w = n->layer[layer];
     struct activations *a = r->act;
+    void *k_cache = n->k_cache[layer], *v_cache = n->v_cache[layer];
+    const struct batch *batch = layer_batch(r, layer);
     const struct rope *rope = model_rope(m, layer);
+    const float *cos_sin = rope == &m->window_rope ? a->window_cos_sin : a->cos_sin;
     const struct head_norms norms = {.q = w[WEIGHT_Q_NORM],
                                      .k = w[WEIGHT_K_NORM],
                                      .unit = m->qk_norm_unit && !m->layer[layer].unrotated,
@@ -73,11 +77,12 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
                                      .squares = m->qk_norm_row ? a->squares : NULL,
                                      .n_q = m->n_heads * m->head_dim,
                                      .n_k = m->n_kv_heads * m->head_dim};
-    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
     if (m->qk_norm_row)
         sum_squares(r, heads);
-    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads,
-                      layer_batch(r, layer), rope, rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
+    if (r->ops->store_and_attend(r->q, a->attended, a->qkv, k_cache, v_cache, heads, batch, rope, cos_sin, &norms))
+        return;
+    r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, heads, batch, rope, cos_sin, &norms);
+    r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, heads, batch);
 }
 
 /* to = this rank's share of attn(in); to act->x, the residual, it is added */
@@ -91,8 +96,8 @@ static void attention(const struct layer_run *r, int layer, const void *in, void
         latent_attention(r, layer, in, to);
         return;
     }
-    project(r, layer, in, &heads);
-    r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, layer_batch(r, layer));
+    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
+    attend(r, layer, &heads);
     layer_product(r, to, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, to == a->x);
 }
 

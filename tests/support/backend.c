@@ -292,6 +292,24 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
     finish(q);
 }
 
+static bool store_and_attend(struct queue *q, void *out, const void *qkv, void *k_cache, void *v_cache,
+                             const struct heads *heads, const struct batch *b, const struct rope *rope,
+                             const float *cos_sin, const struct head_norms *norms)
+{
+    struct batch db = batch(b);
+    struct heads h = of_codes(heads);
+    size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
+    struct argument *given = rope != NULL ? argument("angles", cos_sin, angles, sizeof *cos_sin, ARGUMENT_READ) : NULL;
+    h.sinks = argument_data(
+        argument("sinks", heads->sinks, (size_t)h.n_heads, dtype_bytes(heads->sinks_type), ARGUMENT_READ));
+    bool done =
+        table->store_and_attend(on(q), act("result", out, n * (size_t)(h.n_heads * h.head_dim), ARGUMENT_CHANGED),
+                                act("qkv", qkv, n * qkv_row(&h), ARGUMENT_READ), cache("k cache", k_cache, &h, b, true),
+                                cache("v cache", v_cache, &h, b, true), &h, &db, rope, argument_data(given), norms);
+    finish(q);
+    return done;
+}
+
 static void latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *data,
                          const struct heads *h, const struct batch *b, const struct rope *rope, const float *cos_sin,
                          const struct weight *w, float eps)

@@ -7,34 +7,20 @@
  * caches (struct heads' kv_scales) use the same kernels, except attention_prompts.cuh and attention_latent.cuh. On
  * invariant devices (kernels/invariance.h) attention_same.cuh takes single tokens, and a few others, with the bits of
  * attention_prompts.cuh, which takes the rest; where that does not support the device or the heads,
- * attention_decode.cuh takes all, a few at a time. */
+ * attention_decode.cuh takes all, a few at a time. attention_fresh.cu computes both qkv_store and attention. */
+#include "kernels/cuda/attention/attention_host.cuh"
 #include "kernels/cuda/attention/attention_latent.cuh"
-#include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
-#include "kernels/cuda/attention/attention_prompts_host.cuh"
 #include "kernels/cuda/attention/attention_same_parts.cuh"
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
 
-#define EVERY_TOKEN_ALONE 16
-#define LATENT_DIVIDED    128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
-#define LATENT_PARTS      4
-#define SAME_LEAST_PARTS  4  /* into which the steps of an item of attention_same.cuh are divided, if they are */
-#define SAME_PARTS        16 /* at most */
-#define PARTIAL_BYTES     ((size_t)72 << 20) /* of partial sums, for the last block of an item, or of scores */
-#define MAX_ITEMS         ((size_t)1 << 16)  /* items whose keys may be divided */
-#define SHARED_BYTES      ((size_t)64 << 20) /* of sums over shared keys */
-
-/* cuda_state.attention */
-struct attention_state {
-    float *partial;      /* PARTIAL_BYTES */
-    unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
-    float *shared;       /* SHARED_BYTES; NULL: the device does not support shared keys */
-    struct prompts_state prompts;
-    /* Capabilities of the device; the latter two mean enough shared memory. */
-    bool launches_early, tensor_cores, latents;
-};
+#define LATENT_DIVIDED   128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
+#define LATENT_PARTS     4
+#define SAME_LEAST_PARTS 4  /* into which the steps of an item of attention_same.cuh are divided, if they are */
+#define SAME_PARTS       16 /* at most */
+#define SHARED_BYTES     ((size_t)64 << 20) /* of sums over shared keys */
 
 /* Combines the warps' sums into the result. */
 template <typename T, int N, typename C>
@@ -173,48 +159,16 @@ static void with_width(int dim, F f)
         f(width<256>());
 }
 
-/* The number of items per token. */
-static size_t items_of(const struct heads *h)
-{
-    return (size_t)h->n_kv_heads * (size_t)((h->heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS);
-}
-
-/* Items of n_tokens tokens have up to max_parts parts if there is memory for their sums, otherwise one. */
-template <typename T, typename C>
-static void divide_items(attention_args<T, C> *a, const struct attention_state *s, int n_tokens, int max_parts,
-                         int width)
-{
-    size_t n_items = (size_t)n_tokens * items_of(&a->heads);
-    a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
-    a->rows_per_item = a->heads.heads_per_kv < DECODE_ROWS ? a->heads.heads_per_kv : DECODE_ROWS;
-    size_t n_rows = n_items * (size_t)max_parts * (size_t)a->rows_per_item;
-    bool fits = n_items <= MAX_ITEMS && n_rows * (size_t)(width + 2) * sizeof(float) <= PARTIAL_BYTES;
-    a->max_parts = fits ? max_parts : 1;
-    a->partial = s->partial;
-    a->partial_sums = (float2 *)(s->partial + (fits ? n_rows * (size_t)width : 0));
-    a->n_arrived = s->n_arrived;
-}
-
 template <typename T, int HD, typename C>
 static void decode(struct queue *q, attention_args<T, C> a)
 {
-    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, HD);
-    dim3 grid((unsigned)a.max_parts, (unsigned)items_of(&a.heads), (unsigned)a.n_tokens);
-    launch_early(q, s->launches_early, attention_decode<T, HD, C>, grid, ATTENTION_WARPS * 32,
-                 sizeof(decode_shared<T, HD>), a);
+    launch_decode<T, HD>(q, a, attention_decode<T, HD, C>);
 }
 
 template <typename T, int HD, typename C>
 static void decode_many(struct queue *q, attention_args<T, C> a)
 {
-    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
-    divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
-    size_t n_bundles = (size_t)(a.n_tokens - a.n_alone + MANY_TOKENS - 1) / MANY_TOKENS;
-    size_t n_blocks = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
-    launch_early(q, s->launches_early, attention_many<T, HD, C>, dim3((unsigned)n_blocks), MANY_WARPS * 32,
-                 sizeof(many_warp<T, HD>) * MANY_WARPS, a);
+    launch_many<T, HD>(q, a, attention_many<T, HD, C>);
 }
 
 template <typename T, int HD, typename C>
@@ -444,21 +398,8 @@ template <typename T, typename C>
 static void attend(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                    const struct heads *heads, const struct batch *batch)
 {
-    attention_args<T, C> a = {};
-    a.out = (T *)out;
-    a.qkv = (const T *)qkv;
-    a.k_cache = (const C *)k_cache;
-    a.v_cache = (const C *)v_cache;
-    a.heads = *heads;
-    if (a.heads.chunk >= batch->blocks_per_slot * KV_BLOCK_TOKENS) /* upper bound of sequence lengths */
-        a.heads.chunk = 0;
-    a.slot = batch->slot;
-    a.pos = batch->pos;
-    a.block_table = batch->block_table;
-    a.n_tokens = batch->n_tokens;
-    a.n_alone = batch->n_alone;
-    a.blocks_per_slot = batch->blocks_per_slot;
-    a.prefixes = batch->prefixes;
+    attention_args<T, C> a =
+        attention_args_of((T *)out, (const T *)qkv, (const C *)k_cache, (const C *)v_cache, heads, batch);
     if (!on_tensor_cores(q, a))
         plain(q, a);
 }
@@ -546,6 +487,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = open_prompts(q, &s->prompts);
     if (rc == cudaSuccess && s->prompts.tiles != NULL)
         rc = cudaMalloc(&s->shared, SHARED_BYTES);
+    if (rc == cudaSuccess && s->tensor_cores)
+        rc = prepare_fresh_attention();
     if (rc == cudaSuccess && s->tensor_cores)
         rc = latent_open((size_t)shared_bytes, &s->latents);
     const int dims[] = {64, 80, 96, 128, 256};

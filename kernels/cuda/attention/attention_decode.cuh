@@ -4,22 +4,16 @@
 #ifndef ATTENTION_ATTENTION_DECODE_CUH
 #define ATTENTION_ATTENTION_DECODE_CUH
 
-#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/attention/attention_ring.cuh"
 
 #define DECODE_ROWS       16
 #define DECODE_MAX_PARTS  32                    /* parts of an item's keys: one lane each when they are added */
 #define DECODE_MIN_BLOCKS (2 * ATTENTION_WARPS) /* blocks of the cache per part */
 
-/* One warp's keys and values, twice. */
-template <typename T, int HD>
-struct decode_warp {
-    T k[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch], v[2][KV_BLOCK_TOKENS * attention_tile<HD>::pitch];
-};
-
 template <typename T, int HD>
 struct decode_shared {
     union {
-        decode_warp<T, HD> warp[ATTENTION_WARPS];
+        attention_ring<T, HD> warp[ATTENTION_WARPS];
         float out[ATTENTION_WARPS][DECODE_ROWS][HD];
     };
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1]; /* the same for all warps */
@@ -28,70 +22,20 @@ struct decode_shared {
     bool is_last;
 };
 
-/* An item and the blocks [begin, end) of its sequence that this block reads. */
-struct decode_item {
-    int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
-    int index, part, n_parts;
-    int begin, end;
-    attention_range seen;
-    const int32_t *table;
-};
-
-/* Initialises a warp's sums over an item, the keys that its rows see, and their biases. row: the lane's first. */
-template <typename T, int HD, typename C>
-__device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
-                                         const decode_item &m, int row)
-{
-    sums.clear();
-    sums.cap = a.heads.cap * ATTENTION_LOG2_E;
-    for (int i = 0; i < 2; i++) {
-        sums.first[i] = m.seen.first;
-        sums.last[i] = m.seen.last;
-        sums.slope[i] = a.heads.alibi_slopes && row + i * 8 < m.n_rows
-                            ? a.heads.alibi_slopes[m.head0 + row + i * 8] * ATTENTION_LOG2_E
-                            : 0.0f;
-    }
-}
-
 /* Processes all keys of [begin, end); the warps take blocks in turn. */
-template <typename T, int HD, typename C>
+template <typename T, int HD, typename C, typename TOKEN>
 __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_sums<T, HD> &sums,
-                                          const attention_args<T, C> &a, const decode_item &m)
+                                          const attention_args<T, C> &a, const decode_item &m, TOKEN token)
 {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4;
+    int warp = threadIdx.x / 32;
     attention_query<T, HD> query;
-    query.shared = sh->query + lane;
-    if (query.in_registers || warp == 0)
-        query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
-                   row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
-    if (!query.in_registers)
-        __syncthreads();
-    begin_sums(sums, a, m, row);
-    decode_warp<T, HD> *w = &sh->warp[warp];
-    int ids = -1, next = -1, stage = 0, first = m.begin + warp; /* ids: a lane's entry of the table */
-    for (int b = first, i = 0; b - ATTENTION_WARPS < m.end; b += ATTENTION_WARPS, i++, stage ^= 1) {
-        if (i % 32 == 0)
-            ids = b + lane * ATTENTION_WARPS < m.end ? m.table[b + lane * ATTENTION_WARPS] : -1;
-        int id = next;
-        next = __shfl_sync(0xffffffffu, ids, i % 32);
-        if (b < m.end) { /* fetch this one, work on the one before */
-            copy_block<T, HD>(w->k[stage], a.k_cache, a, next, m.kv, b * KV_BLOCK_TOKENS, m.seen);
-            copy_block<T, HD>(w->v[stage], a.v_cache, a, next, m.kv, b * KV_BLOCK_TOKENS, m.seen);
-        }
-        async_commit();
-        if (b == first)
-            continue;
-        async_wait<1>();
-        __syncwarp();
-        int key0 = (b - ATTENTION_WARPS) * KV_BLOCK_TOKENS;
-        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
-        if (id >= 0)
-            sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], key0, !whole, 1,
-                                    key_scale(a, m.kv) * ATTENTION_LOG2_E);
-        __syncwarp();
-    }
-    async_wait<0>();
-    sums.finish(value_scale(a, m.kv));
+    query.shared = sh->query + threadIdx.x % 32;
+    attend_blocks<ATTENTION_WARPS>(&sh->warp[warp], sums, query, a, m, token, [&] {
+        if (query.in_registers || warp == 0)
+            load_query(query, a, m);
+        if (!query.in_registers)
+            __syncthreads();
+    });
 }
 
 /* Combines the sums of the block's warps: sh->out[0], and sh->sums[0] relative to the best score of all. */
@@ -252,27 +196,40 @@ __device__ static inline bool take_part(decode_item *m, int part, int length)
     return part < m->n_parts;
 }
 
-/* grid: parts of the keys, items of a token, tokens */
-template <typename T, int HD, typename C>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T, C> a)
+/* This block's part of an item. */
+template <typename T, int HD, typename C, typename TOKEN>
+__device__ static inline void attend_part(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m,
+                                          const TOKEN &token)
 {
-    extern __shared__ uint4 shared[];
-    decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;
-    let_next_begin();
-    decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
-    int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
-    length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
-    bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
-    wait_for_previous(); /* in all blocks, so that "this kernel is done" implies "those before it are" */
-    if (!wanted)
-        return;
     attention_sums<T, HD> sums;
-    attend_item(sh, sums, a, m);
+    attend_item(sh, sums, a, m, token);
     add_warps(sh, sums, m.n_rows);
     if (m.n_parts == 1)
         store_item(sh, a, m);
     else if (hand_in(sh, a, m))
         add_parts<HD>(sh, a, m);
+}
+
+/* Work of a block of a kernel. grid: parts of the keys, items of a token, tokens */
+template <typename T, int HD, typename C, typename TOKEN>
+__device__ static inline void decode_block(const attention_args<T, C> &a, const TOKEN &token)
+{
+    extern __shared__ uint4 shared[];
+    let_next_begin();
+    decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
+    int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
+    length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
+    bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
+    if (!TOKEN::FRESH || !wanted)
+        wait_for_previous(); /* in all blocks, so that "this kernel is done" implies "those before it are" */
+    if (wanted)
+        attend_part((decode_shared<T, HD> *)shared, a, m, token);
+}
+
+template <typename T, int HD, typename C>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T, C> a)
+{
+    decode_block<T, HD>(a, stored_token<T, HD>());
 }
 
 #endif

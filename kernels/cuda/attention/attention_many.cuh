@@ -12,86 +12,21 @@
 #define MANY_PART_BLOCKS 16 /* least blocks of the cache per part */
 #define MANY_TOKENS      16 /* tokens that a pair checks if it is not known which ones are single */
 
-/* A warp's part of shared memory: a ring of blocks of the cache. */
+/* A warp's part of shared memory. */
 template <typename T, int HD>
 struct many_warp {
-    static const int SLOTS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;
-    T k[SLOTS][BLOCK], v[SLOTS][BLOCK];
+    attention_ring<T, HD> ring;
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
 };
 
-template <typename T, int HD, typename C>
-__device__ static inline void load_item(attention_query<T, HD> &query, attention_sums<T, HD> &sums,
-                                        const attention_args<T, C> &a, const decode_item &m)
-{
-    int row = threadIdx.x % 32 / 4;
-    query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
-               row + 8 < m.n_rows ? query_row(a, m.t, m.head0 + row + 8) : NULL, a.heads.head_dim);
-    begin_sums(sums, a, m, row);
-}
-
-/* The copies of a warp's blocks of an item to its ring, in order. */
-template <typename T, int HD, typename C>
-struct many_copies {
-    static const int SLOTS = many_warp<T, HD>::SLOTS;
-    many_warp<T, HD> *w;
-    const attention_args<T, C> &a;
-    const decode_item &m;
-    int first, n = 0, ids = -1; /* the warp's first block; blocks asked for; a lane's entry of the table */
-    unsigned there = 0;         /* a bit for every slot whose block exists */
-
-    __device__ many_copies(many_warp<T, HD> *warp, const attention_args<T, C> &args, const decode_item &item)
-        : w(warp), a(args), m(item), first(item.begin + (int)threadIdx.x / 32)
-    {
-    }
-    __device__ int block(int i) const
-    {
-        return first + i * MANY_WARPS;
-    }
-    /* Starts to copy the next block, if there is one. */
-    __device__ void fetch()
-    {
-        const int b = block(n), slot = n % SLOTS, pos = b * KV_BLOCK_TOKENS;
-        if (b < m.end) {
-            if (n % 32 == 0) {
-                const int mine = block(n + (int)threadIdx.x % 32);
-                ids = mine < m.end ? m.table[mine] : -1;
-            }
-            int id = __shfl_sync(0xffffffffu, ids, n % 32);
-            copy_block<T, HD>(w->k[slot], a.k_cache, a, id, m.kv, pos, m.seen);
-            copy_block<T, HD>(w->v[slot], a.v_cache, a, id, m.kv, pos, m.seen);
-            there = (there & ~(1u << slot)) | (unsigned)(id >= 0) << slot;
-        }
-        async_commit();
-        n++;
-    }
-};
-
 /* The warp's keys of [begin, end). */
-template <typename T, int HD, typename C>
+template <typename T, int HD, typename C, typename TOKEN>
 __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums,
-                                           const attention_args<T, C> &a, const decode_item &m)
+                                           const attention_args<T, C> &a, const decode_item &m, TOKEN token)
 {
-    const int SLOTS = many_warp<T, HD>::SLOTS;
-    many_copies<T, HD, C> copies(w, a, m);
     attention_query<T, HD> query;
     query.shared = w->query + threadIdx.x % 32;
-    for (int i = 0; i < SLOTS - 1; i++)
-        copies.fetch();
-    load_item(query, sums, a, m);
-    for (int i = 0; copies.block(i) < m.end; i++) {
-        const int slot = i % SLOTS, key0 = copies.block(i) * KV_BLOCK_TOKENS;
-        copies.fetch();
-        async_wait<SLOTS - 1>();
-        __syncwarp();
-        bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
-        if (copies.there >> slot & 1)
-            sums.template attend<1>(query, w->k[slot], w->v[slot], key0, !whole, 1,
-                                    key_scale(a, m.kv) * ATTENTION_LOG2_E);
-        __syncwarp(); /* the slot may be refilled */
-    }
-    async_wait<0>();
-    sums.finish(value_scale(a, m.kv));
+    attend_blocks<MANY_WARPS>(&w->ring, sums, query, a, m, token, [&] { load_query(query, a, m); });
 }
 
 /* Adds the second warp's sums to the first one's. */
@@ -99,8 +34,9 @@ template <typename T, int HD>
 __device__ static inline void join_warps(many_warp<T, HD> *of_both, attention_sums<T, HD> &sums)
 {
     const int lane = threadIdx.x % 32;
-    float *other = (float *)of_both[1].k + lane; /* [HD / 2 + 4][lanes] */
-    static_assert(sizeof of_both[1].k + sizeof of_both[1].v >= (HD / 2 + 4) * 32 * sizeof(float), "room for the sums");
+    float *other = (float *)of_both[1].ring.k + lane; /* [HD / 2 + 4][lanes] */
+    static_assert(sizeof of_both[1].ring.k + sizeof of_both[1].ring.v >= (HD / 2 + 4) * 32 * sizeof(float),
+                  "room for the sums");
     if (threadIdx.x >= 32) {
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
@@ -252,11 +188,12 @@ __device__ static inline void add_shared(attention_sums<T, HD> &sums, const atte
     }
 }
 
-template <typename T, int HD, typename C>
-__device__ static inline void run_item(many_warp<T, HD> *of_both, const attention_args<T, C> &a, const decode_item &m)
+template <typename T, int HD, typename C, typename TOKEN>
+__device__ static inline void run_item(many_warp<T, HD> *of_both, const attention_args<T, C> &a, const decode_item &m,
+                                       const TOKEN &token)
 {
     attention_sums<T, HD> sums;
-    attend_alone(of_both + threadIdx.x / 32, sums, a, m);
+    attend_alone(of_both + threadIdx.x / 32, sums, a, m, token);
     join_warps(of_both, sums);
     if (threadIdx.x >= 32)
         return;
@@ -279,9 +216,10 @@ __device__ static inline bool is_alone(const attention_args<T, C> &a, int t)
     return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
 }
 
-/* A block's number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS others][items]. */
-template <typename T, int HD, typename C>
-__global__ void __launch_bounds__(MANY_WARPS * 32, HD <= 128 ? 6 : 2) attention_many(attention_args<T, C> a)
+/* Work of a block of a kernel. Its number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS
+ * others][items]. */
+template <typename T, int HD, typename C, typename TOKEN>
+__device__ static inline void many_block(const attention_args<T, C> &a, const TOKEN &token)
 {
     extern __shared__ uint4 shared[];
     int n_items = a.heads.n_kv_heads * a.head_parts, lane = threadIdx.x % 32, unit = (int)blockIdx.x;
@@ -300,14 +238,20 @@ __global__ void __launch_bounds__(MANY_WARPS * 32, HD <= 128 ? 6 : 2) attention_
         if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))
             continue;
         if (waited)
-            __syncthreads(); /* the first warp has read the second one's sums */
-        else
+            __syncthreads();    /* the first warp has read the second one's sums */
+        else if (!TOKEN::FRESH) /* of which a block of the grid has one */
             wait_for_previous();
         waited = true;
-        run_item(of_both, a, m);
+        run_item(of_both, a, m, token);
     }
     if (!waited)
         wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
+}
+
+template <typename T, int HD, typename C>
+__global__ void __launch_bounds__(MANY_WARPS * 32, HD <= 128 ? 6 : 2) attention_many(attention_args<T, C> a)
+{
+    many_block<T, HD>(a, stored_token<T, HD>());
 }
 
 #endif

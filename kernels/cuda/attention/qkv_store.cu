@@ -135,11 +135,8 @@ __global__ void __launch_bounds__(ROTATE_THREADS)
         widen_pairs(first, low);
         widen_pairs(second, high);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float a = first[i], b = second[i], c = cosine.e[i], si = sine.e[i];
-            first[i] = a * c - b * si;
-            second[i] = b * c + a * si;
-        }
+        for (int i = 0; i < N; i++)
+            rotate_pair(first[i], second[i], cosine.e[i], sine.e[i]);
         *(V *)row = low = round_pairs<T>(first);
         *(V *)(row + DIM / 2) = high = round_pairs<T>(second);
     }

@@ -26,7 +26,7 @@ static CUtensorMap codes_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 
     const cuuint32_t box[] = {(cuuint32_t)of.bytes, (cuuint32_t)of.rows, 1, 1}, stride[] = {1, 1, 1, 1};
     CUtensorMap map = {};
     CUresult rc = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, (void *)w.codes, size, pitch, box, stride,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of codes [%d, %d, %d]: error %d", n, a.rows, a.cols,

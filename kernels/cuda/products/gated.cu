@@ -41,17 +41,19 @@ struct operand {
     size_t pitch;
 };
 
-/* Its map, in boxes of box_rows rows. Elements beyond the matrix are zeros. */
+/* Its map, in boxes of box_rows rows. Elements beyond the matrix are zeros. The L2 promotions are the faster ones. */
 static CUtensorMap rows_map(struct queue *q, const operand &of, int cols, int box_rows)
 {
     const cuuint64_t size[] = {(cuuint64_t)cols, (cuuint64_t)of.rows, (cuuint64_t)of.kinds};
     const cuuint64_t pitch[] = {of.pitch, of.pitch * (cuuint64_t)of.rows};
-    const int columns = of.type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? GATED_SPAN : GATED_SPAN / 2;
+    const bool codes = of.type == CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    const int columns = codes ? GATED_SPAN : GATED_SPAN / 2;
+    const auto promotion = codes ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
     const cuuint32_t box[] = {(cuuint32_t)columns, (cuuint32_t)box_rows, 1}, stride[] = {1, 1, 1};
     CUtensorMap map = {};
-    CUresult rc = many_encoder(q)(&map, of.type, 3, (void *)of.data, size, pitch, box, stride,
-                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult rc =
+        many_encoder(q)(&map, of.type, 3, (void *)of.data, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                        CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of %d x [%d, %d]: error %d", of.kinds, of.rows, cols,
             (int)rc);

@@ -23,7 +23,7 @@ static CUtensorMap rows_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 e
     const cuuint32_t box[] = {2 * MANY_COLS, (cuuint32_t)box_rows, 1}, stride[] = {1, 1, 1};
     CUtensorMap map = {};
     CUresult rc = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)codes, size, pitch, box, stride,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of codes [%d, %d]: error %d", rows, cols, (int)rc);

@@ -73,7 +73,7 @@ static CUtensorMap chunks_map(struct queue *q, const layout &of, int rows, int n
     CUtensorMap map = {};
     CUresult rc = many_encoder(q)(&map, of.type, 3, (void *)of.data, size, pitch, box, stride,
                                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of [%d, %d chunks]: error %d", rows, n_chunks, (int)rc);
     return map;
