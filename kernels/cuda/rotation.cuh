@@ -16,7 +16,7 @@ __device__ static inline float rotated(const float *x, const float *cos_sin, int
     return d == ia ? a * c - b * sine : b * c + a * sine;
 }
 
-/* The rotation of a pair, with the same bits in every kernel. */
+/* Rotates a pair. The roundings are explicit, so that all kernels that use it have the same bits. */
 __device__ static inline void rotate_pair(float &a, float &b, float c, float sine)
 {
     float x = a, y = b;

@@ -25,6 +25,7 @@ __device__ static inline void rotate_two(uint32_t &low, uint32_t &high, float2 c
     high = tensor_pack<T>(b.x, b.y);
 }
 
+/* The counterpart of stored_token. */
 template <typename T, int HD>
 struct fresh_token {
     static const bool FRESH = true;

@@ -97,8 +97,9 @@ __device__ static inline void begin_sums(attention_sums<T, HD> &sums, const atte
     }
 }
 
-/* Adds up this warp's keys of [begin, end). The blocks of a fresh token are under way before the preceding kernel is
- * done: earlier steps have filled them. ready(): the queries of rows that are not in registers are there. */
+/* Adds up this warp's keys of [begin, end). The first blocks of a fresh token are copied before the preceding kernel is
+ * done: earlier steps have filled them, except the token's own row, which put() adds to the copy. ready() loads the
+ * queries. */
 template <int WARPS, typename T, int HD, typename C, typename TOKEN, typename F>
 __device__ static inline void attend_blocks(attention_ring<T, HD> *ring, attention_sums<T, HD> &sums,
                                             attention_query<T, HD> &query, const attention_args<T, C> &a,

@@ -41,7 +41,8 @@ struct operand {
     size_t pitch;
 };
 
-/* Its map, in boxes of box_rows rows. Elements beyond the matrix are zeros. The L2 promotions are the faster ones. */
+/* Its map, in boxes of box_rows rows. Elements beyond the matrix are zeros. Each type has the L2 promotion
+ * with which it was faster. */
 static CUtensorMap rows_map(struct queue *q, const operand &of, int cols, int box_rows)
 {
     const cuuint64_t size[] = {(cuuint64_t)cols, (cuuint64_t)of.rows, (cuuint64_t)of.kinds};
