@@ -1,8 +1,9 @@
 /* coordinator/batch/ramp.h - limits the number of running requests before a walltime: a run begins with one request per
  * replica, and then runs as many as would end in time at the speed measured so far. Pure; times in seconds. If all
  * requests started at once, a first wave that is longer than the walltime would be cut completely, in every run. A
- * token costs less the more sequences a step has, so a measurement with few sequences is an upper bound for many. The
- * speed is measured from the first steps on: if the walltime is far away, the replicas are full within a few steps. */
+ * token costs less the more sequences a step has, so a measurement with few sequences is an upper bound for many. But
+ * it is a measurement of a moment, and other programs may slow the machine down in the next: unless the walltime is far
+ * away, the number of running requests at most doubles from one measurement to the next. */
 #ifndef BATCH_RAMP_H
 #define BATCH_RAMP_H
 
@@ -25,6 +26,8 @@ struct ramp {
     double n_ended;                /* output tokens of finished lines */
     struct ramp_counts now;        /* as reported last */
     struct ramp_counts before;     /* when a token was last measured */
+    int n_open_before;             /* lines under way then */
+    int n_measured;                /* lines that the last measurement without prompts began with */
     double per_prompt, per_output; /* seconds a token; 0: not known */
 };
 

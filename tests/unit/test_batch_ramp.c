@@ -84,6 +84,17 @@ static void slower_on_the_way(void **unused)
     assert_true(run_share(&late, 400, 200, 2.5, false, &seconds) > 0);
 }
 
+/* A machine that is five times as fast in its first steps, when the others on it wait for something. */
+static void fast_at_first(void **unused)
+{
+    (void)unused;
+    struct paper_engine late = between;
+    double seconds;
+    late.late = 0.02;
+    late.slower = 5;
+    assert_true(run_share(&late, 400, 200, 10, false, &seconds) > 0);
+}
+
 /* With hours left it is as fast as without a limit. */
 static void long_job(void **unused)
 {
@@ -148,8 +159,9 @@ static void prompts_only(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_run_gets_on), cmocka_unit_test(slower_on_the_way),   cmocka_unit_test(long_job),
-        cmocka_unit_test(no_room_is_wasted), cmocka_unit_test(one_for_each_engine), cmocka_unit_test(prompts_only),
+        cmocka_unit_test(every_run_gets_on), cmocka_unit_test(slower_on_the_way), cmocka_unit_test(fast_at_first),
+        cmocka_unit_test(long_job),          cmocka_unit_test(no_room_is_wasted), cmocka_unit_test(one_for_each_engine),
+        cmocka_unit_test(prompts_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
