@@ -10,7 +10,8 @@
 #   PEER_PYTHON=python3                      the interpreter that has vLLM
 #   PEER="COMMAND"                           another peer: its arguments are the folder of the config and the work, and it prints a line
 #                                            {"peer": NAME, "version": VERSION}, then {"work": .., "figure": [median, lowest,
-#                                            highest]} for each kind of work that it supports, in the units of scripts/peers.py
+#                                            highest]} for each kind of work that it supports, in the units of scripts/peers.py;
+#                                            "first_token": MS beside the figure is shown, too
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || set -- mpirun --bind-to none -n 1 "$here/../build/cuda/lockstep"

@@ -11,6 +11,7 @@ Kinds of work, with random weights and tokens, temperature 1, ignoring the end o
     d:DEPTH:OUT:BATCH         tokens one by one after contexts        tokens/s
     t:IN:OUT:REQUESTS         requests queued at once                  output tokens/s
     s:IN:OUT:REQUESTS:SHARED  the same with common first tokens   output tokens/s, with prefix caches
+Of requests queued at once also the median time to the first token, in milliseconds since they were queued.
 """
 import json
 import os
@@ -55,6 +56,11 @@ def figure_of(kind, o):
     return o["throughput"]["output_tokens_per_second"], None
 
 
+def first_token_of(o):
+    times = o.get("throughput", {}).get("time_to_first_token_milliseconds")
+    return times["median"] if times else None
+
+
 def machine():
     try:
         gpus = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
@@ -83,8 +89,9 @@ def ours(config, words, command):
                              stdout=subprocess.PIPE, text=True)
         if run.returncode != 0:
             sys.exit(f"peers: {word}: lockstep ended with status {run.returncode}")
-        figure, share = figure_of(kind, json.loads(run.stdout))
-        say(work=word, figure=figure, share=share)
+        found = json.loads(run.stdout)
+        figure, share = figure_of(kind, found)
+        say(work=word, figure=figure, share=share, first_token=first_token_of(found))
 
 
 def longest(words):
@@ -97,8 +104,9 @@ def vllm(folder, words):
     with open(os.path.join(folder, "config.json")) as f:
         vocab = json.load(f)["vocab_size"]
     llm = peer.LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest(words),
-                   disable_log_stats=True)
+                   disable_log_stats=False)  # as in its server; without, it does not know when first tokens came
     rng = random.Random(7)
+    first_tokens = []
 
     def tokens(n):
         return [rng.randrange(vocab // 2, vocab) for _ in range(n)]
@@ -110,13 +118,17 @@ def vllm(folder, words):
         began = time.perf_counter()
         outputs = llm.generate(prompts, how, use_tqdm=False)
         took = time.perf_counter() - began
+        first_tokens.extend(1e3 * o.metrics.first_token_latency for o in outputs if o.metrics is not None)
         found = sum(len(o.outputs[0].token_ids) for o in outputs)
         if found != requests * n_out:
             sys.exit(f"peers: vLLM made {found} tokens, expected {requests * n_out}")
         return took
 
     def repeat(n, warmups, *what):
-        return [seconds(*what) for _ in range(warmups + n)][warmups:]
+        for _ in range(warmups):
+            seconds(*what)
+        first_tokens.clear()
+        return [seconds(*what) for _ in range(n)]
 
     def measure(kind, n):
         if kind == "l":
@@ -130,8 +142,10 @@ def vllm(folder, words):
 
     say(peer="vLLM", version=peer.__version__)
     for word in words:
-        found = measure(*parse(word))
-        say(work=word, figure=[statistics.median(found), min(found), max(found)])
+        kind, n = parse(word)
+        found = measure(kind, n)
+        say(work=word, figure=[statistics.median(found), min(found), max(found)],
+            first_token=statistics.median(first_tokens) if kind in "ts" and first_tokens else None)
 
 
 def read(path):
@@ -147,9 +161,11 @@ def join(path_ours, path_peer, path):
     rows = []
     for word, line in mine.items():
         unit = UNITS[word[0]]
-        row = {"work": word, "unit": unit, "ours": line["figure"], "share_of_read_limit": line.get("share")}
+        row = {"work": word, "unit": unit, "ours": line["figure"], "share_of_read_limit": line.get("share"),
+               "first_token_ms": {"ours": line.get("first_token")}}
         if word in theirs:
             row["peer"] = theirs[word]["figure"]
+            row["first_token_ms"]["peer"] = theirs[word].get("first_token")
             a, b = row["ours"][0], row["peer"][0]
             row["times_as_fast"] = b / a if unit == "ms" else a / b
         rows.append(row)
@@ -157,10 +173,12 @@ def join(path_ours, path_peer, path):
         json.dump(head | {"peer": peer_head.get("peer"), "peer_version": peer_head.get("version"), "rows": rows}, f, indent=1)
         f.write("\n")
     print(f"{head['model']} on {head['machine']}, Lockstep {head['version']} ({head['commit']})")
-    print(f"{'work':26} {'unit':9} {'ours':>10} {peer_head.get('peer') or '-':>10} {'times as fast':>14}")
+    name = peer_head.get("peer") or "-"
+    print(f"{'work':26} {'unit':9} {'ours':>10} {name:>10} {'times as fast':>14} {'first token, ms':>16} {name:>10}")
     for row in rows:
         peer = f"{row['peer'][0]:10.1f} {row['times_as_fast']:14.2f}" if "peer" in row else f"{'-':>10} {'-':>14}"
-        print(f"{row['work']:26} {row['unit']:9} {row['ours'][0]:10.1f} {peer}")
+        mine, others = (f"{ms:.0f}" if ms else "-" for ms in map(row["first_token_ms"].get, ("ours", "peer")))
+        print(f"{row['work']:26} {row['unit']:9} {row['ours'][0]:10.1f} {peer} {mine:>16} {others:>10}")
 
 
 if __name__ == "__main__":
