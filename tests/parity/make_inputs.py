@@ -7,13 +7,9 @@ transformers runs on weights that make_quantised.py dequantises from the file's 
 codes its inputs are replaced by their nearest codes' values, in float32, by compressed-tensors' rules. The output is the
 logits of the prompt, "logits" [n_prompt, vocab].
 """
-import json, shutil
-from pathlib import Path
-
 import torch
 from safetensors.torch import load_file, save_file
 
-import make_fixtures as plain
 import make_quantised as quantised
 
 def scales(x, top, group, most):
@@ -39,17 +35,10 @@ def declared(config):
 
 def build(case, out):
     name, family, plen, cfg, config, write, read, dtype, o = case
-    folder, straight = out / name, out / (name + ".dequantised")
+    folder = out / name
     raw = quantised.raw_tensors(folder / "model.safetensors")
     weights = [k for k in raw if k.endswith((".weight", ".bias"))]
-    shutil.rmtree(straight, ignore_errors=True)
-    straight.mkdir()
-    save_file(quantised.dequantise(folder, weights, read, o), straight / "model.safetensors", metadata={"format": "pt"})
-    bare = json.loads((folder / "config.json").read_text())
-    del bare["quantization_config"]
-    (straight / "config.json").write_text(json.dumps(dict(bare, dtype="float32")))
-    model = plain.load(straight)
-    shutil.rmtree(straight)
+    model = quantised.straight(folder, quantised.dequantise(folder, weights, read, o))
     floats, group, most, static = declared(config)
     share = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gu", "up_proj": "gu"}
     given = {}

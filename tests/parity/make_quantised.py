@@ -6,8 +6,8 @@
 The writers quantise random weights and insert extreme codes (-0, subnormals, the largest, zeros 0 and 15); they use
 only numpy and the layouts. others, coarse: as there, for the fixtures that the persistent step supports. The readers start
 from the file's bytes, with formulas of their own, and compute the weights in float32; transformers runs on those,
-without any quantization_config. They are cross-checked if a library can read them without its own kernels: torch's
-float8_e4m3fn, transformers' MXFP4. Sizes are odd: blocks are ragged, and ranks cut groups.
+without any quantization_config. torch's float8_e4m3fn and transformers' MXFP4 check them as they run, check_quantised.py
+asks more libraries, which are not needed here. Sizes are odd: blocks are ragged, and ranks cut groups.
 """
 import argparse, json, re, shutil, zlib
 from pathlib import Path
@@ -374,6 +374,19 @@ def dequantise(folder, names, read, o):
         out[name] = torch.from_numpy(np.ascontiguousarray(read(parts, o), np.float32))
     return out
 
+def straight(folder, weights):
+    """Returns transformers' model of the folder's config with these weights, without any quantization_config."""
+    beside = folder.with_name(folder.name + ".dequantised")  # from_pretrained knows where transformers keeps each tensor
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    save_file(weights, beside / "model.safetensors", metadata={"format": "pt"})
+    bare = json.loads((folder / "config.json").read_text())
+    del bare["quantization_config"]
+    (beside / "config.json").write_text(json.dumps(dict(bare, dtype="float32")))
+    model = plain.load(beside)
+    shutil.rmtree(beside)
+    return model
+
 def build(name, family, plen, cfg, config, write, read, dtype, o, out):
     V, folder, least = cfg["vocab_size"], out / name, plain.FITTED if o.get("coarse") else plain.ROUTER[dtype]
     for attempt in range(400):
@@ -382,16 +395,7 @@ def build(name, family, plen, cfg, config, write, read, dtype, o, out):
         plain.write_folder(model, folder, family, dtype, {})
         names = list(load_numpy(folder / "model.safetensors")) if dtype != "bf16" else list(load_file(folder / "model.safetensors"))
         quantise(folder, config, write, o, np.random.default_rng(seed))
-        weights = dequantise(folder, names, read, o)
-        straight = out / (name + ".dequantised")  # from_pretrained knows where transformers keeps each tensor
-        shutil.rmtree(straight, ignore_errors=True)
-        straight.mkdir()
-        save_file(weights, straight / "model.safetensors", metadata={"format": "pt"})
-        bare = json.loads((folder / "config.json").read_text())
-        del bare["quantization_config"]
-        (straight / "config.json").write_text(json.dumps(dict(bare, dtype="float32")))
-        reference = plain.load(straight)
-        shutil.rmtree(straight)
+        reference = straight(folder, dequantise(folder, names, read, o))
         prompt = torch.randint(0, V, (plen,), generator=torch.Generator().manual_seed(seed + 1))
         prompt[1], prompt[2] = V - 1, 0
         tokens, logits = plain.run(reference, prompt)
