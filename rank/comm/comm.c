@@ -71,6 +71,62 @@ void comm_all_reduce_largest(struct comm *c, struct queue *q, float *data, size_
     end_collective(c);
 }
 
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* At a multiple of a quarter of the least rows, which suits the tiles of products. */
+int comm_piece_begin(const struct comm *c, int n_rows, int n_pieces, int piece)
+{
+    int unit = c->cut.rows / 4 > 0 ? c->cut.rows / 4 : 1;
+    return piece == n_pieces ? n_rows : (int)((int64_t)n_rows * piece / n_pieces / unit * unit);
+}
+
+int comm_pieces(const struct comm *c, int n_rows, size_t row_bytes)
+{
+    if (c->n_ranks == 1 || c->cut.pieces < 2 || row_bytes % 16 != 0)
+        return 1;
+    size_t by_bytes = (size_t)n_rows * row_bytes / c->cut.bytes;
+    int most = c->cut.pieces, n = smaller(by_bytes < (size_t)most ? (int)by_bytes : most, n_rows / c->cut.rows);
+    for (int i = 0; i < n; i++) {
+        int rows = comm_piece_begin(c, n_rows, n, i + 1) - comm_piece_begin(c, n_rows, n, i);
+        if ((size_t)rows * row_bytes > c->cut.most)
+            return 1;
+    }
+    return n > 1 ? n : 1;
+}
+
+void comm_begin_sum(struct comm *c, struct queue *q, int piece, int n_pieces, void *data, size_t n)
+{
+    if (n_pieces == 1) {
+        comm_all_reduce(c, q, data, n);
+        return;
+    }
+    comm_end_sum(c, q, piece);
+    c->n_all_reduces += piece == 0;
+    begin_collective(c, COLLECTIVE_ALL_REDUCE);
+    c->ops->begin_sum(c, q, piece, data, n);
+    c->under_way |= 1u << piece;
+    end_collective(c);
+}
+
+void comm_end_sum(struct comm *c, struct queue *q, int piece)
+{
+    if ((c->under_way >> piece & 1) == 0)
+        return;
+    begin_collective(c, COLLECTIVE_ALL_REDUCE);
+    c->ops->end_sum(c, q, piece);
+    c->under_way &= ~(1u << piece);
+    end_collective(c);
+}
+
+void comm_end_sums(struct comm *c, struct queue *q)
+{
+    for (int piece = 0; piece < COMM_PIECES; piece++)
+        comm_end_sum(c, q, piece);
+}
+
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     begin_collective(c, COLLECTIVE_ALL_GATHER);

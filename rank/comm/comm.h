@@ -23,6 +23,12 @@ struct comm_ops {
     void (*all_reduce_floats)(struct comm *c, struct queue *q, float *data, size_t n);
     /* The maximum of each element over the ranks, in place. NULL: not available. */
     void (*all_reduce_largest)(struct comm *c, struct queue *q, float *data, size_t n);
+    /* all_reduce in two calls: between them the sum may run beside operations that are enqueued meanwhile and do
+     * not touch the data. piece: below COMM_PIECES, not begun yet; pieces begin and end in any order, the same on all
+     * ranks, and no other collective comes in between but all_reduce_largest. NULL: not available, and rows are not
+     * cut. */
+    void (*begin_sum)(struct comm *c, struct queue *q, int piece, void *data, size_t n);
+    void (*end_sum)(struct comm *c, struct queue *q, int piece);
     /* out = the concatenation of the ranks' `in`; rank r contributes n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
     /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one
@@ -36,9 +42,24 @@ struct comm_ops {
     void (*close)(struct comm *c);
 };
 
+#define COMM_PIECES 4 /* of a step's rows, at most */
+
+/* Limits of the pieces into which the rows of a step are cut. */
+struct comm_cut {
+    int pieces;         /* at most, up to COMM_PIECES; below 2: rows are not cut */
+    int rows;           /* of a piece, at least */
+    size_t bytes, most; /* of a piece, at least and at most */
+};
+
+/* Products of fewer rows do not fill a device with their tiles. */
+#define COMM_CUT_ROWS  1024
+#define COMM_CUT_BYTES ((size_t)4 << 20)
+
 struct comm {
     const struct comm_ops *ops;
     int rank, n_ranks;
+    struct comm_cut cut; /* equal on all ranks */
+    unsigned under_way;  /* bit i: the sum of piece i has begun */
     void *impl;
     char name[32];               /* "NCCL 2.28.9": for messages */
     uint64_t n_all_reduces;      /* calls so far, also on one rank */
@@ -73,6 +94,17 @@ void comm_all_reduce_largest(struct comm *c, struct queue *q, float *data, size_
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
 /* The same if the transport supports it; false: it does not, and nothing is enqueued. */
 bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows);
+
+/* The number of pieces into which a step's n rows of row_bytes are cut, so that the sum over the ranks of one piece
+ * runs beside the operations of others; and the first row of one. They depend on nothing else but the communicator: a
+ * token's row is in the same piece on all ranks. */
+int comm_pieces(const struct comm *c, int n_rows, size_t row_bytes);
+int comm_piece_begin(const struct comm *c, int n_rows, int n_pieces, int piece);
+/* comm_all_reduce of one of n_pieces; counted once for all of them. Only comm_end_sum completes it, which does nothing
+ * if no such sum is under way. */
+void comm_begin_sum(struct comm *c, struct queue *q, int piece, int n_pieces, void *data, size_t n);
+void comm_end_sum(struct comm *c, struct queue *q, int piece);
+void comm_end_sums(struct comm *c, struct queue *q);
 int comm_check(struct comm *c, struct err *e);
 /* Collective, unless c has a shared transport. */
 void comm_close(struct comm *c);

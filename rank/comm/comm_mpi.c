@@ -74,6 +74,18 @@ static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size
     all_reduce(c, q, data, n);
 }
 
+/* At once: MPI makes progress within its calls only, so nothing would run beside. */
+static void begin_sum(struct comm *c, struct queue *q, int piece, void *data, size_t n)
+{
+    (void)piece;
+    all_reduce(c, q, data, n);
+}
+
+static void end_sum(struct comm *c, struct queue *q, int piece)
+{
+    (void)c, (void)q, (void)piece;
+}
+
 /* MPI's own operation suffices: a maximum does not depend on the order, and no value is NaN. */
 static void all_reduce_largest(struct comm *c, struct queue *q, float *data, size_t n)
 {
@@ -110,6 +122,8 @@ static const struct comm_ops comm_mpi_ops = {.name = "mpi",
                                              .all_reduce = all_reduce,
                                              .all_reduce_floats = all_reduce_floats,
                                              .all_reduce_largest = all_reduce_largest,
+                                             .begin_sum = begin_sum,
+                                             .end_sum = end_sum,
                                              .all_gather = all_gather,
                                              .close = comm_mpi_close};
 
@@ -129,6 +143,7 @@ int comm_open_mpi(struct comm *c, const struct world *w, struct err *e)
         m->part_offset = m->count + 3 * ranks;
     }
     c->ops = &comm_mpi_ops;
+    c->cut = (struct comm_cut){COMM_PIECES, COMM_CUT_ROWS, COMM_CUT_BYTES, SIZE_MAX / 2};
     c->rank = w->rank;
     c->n_ranks = w->n_ranks;
     c->impl = m;

@@ -264,10 +264,10 @@ int meter_open(struct meter *m, struct engine *g, double interval,
     memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
     energy_open(&m->energy, g->ops, g->q);
     m->stats.joules_integrated = energy_is_integral(&m->energy);
-    /* A step's begin and end, and begin and end of each collective: two per layer, that of the embedding, that of the
-     * logits. */
+    /* A step's begin and end, and begin and end of each collective: two per layer, each in pieces with two calls, that
+     * of the embedding, that of the logits. */
     int n_layers = g->network != NULL ? g->network->config.n_layers : MODEL_MAX_LAYERS;
-    m->max_stamps = 2 + 2 * (2 * n_layers + 2);
+    m->max_stamps = 2 + 2 * (2 * 2 * COMM_PIECES * n_layers + 2);
     m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");
     for (int f = 0; f < ENGINE_FLIGHTS; f++)
         m->flight[f].part = err_calloc(e, (size_t)m->max_stamps, 1, "meter");

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Clocks per step: no operation needs more than one, and layer.c and step.c have no more operations than this. */
-#define LAYER_STAMPS 24
+/* Clocks per step: no operation needs more than one, and layer.c and step.c have no more operations than this, those of
+ * a layer for each piece of the rows. */
+#define LAYER_STAMPS (24 * COMM_PIECES)
 #define STEP_STAMPS  24
 
 const char *profile_phase_name(enum profile_phase phase)
@@ -65,6 +66,9 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
 COLLECTIVE(ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
 COLLECTIVE(ALL_REDUCE, all_reduce_floats, (struct comm *c, struct queue *q, float *data, size_t n), (c, q, data, n))
 COLLECTIVE(ALL_REDUCE, all_reduce_largest, (struct comm *c, struct queue *q, float *data, size_t n), (c, q, data, n))
+COLLECTIVE(ALL_REDUCE, begin_sum, (struct comm *c, struct queue *q, int piece, void *data, size_t n),
+           (c, q, piece, data, n))
+COLLECTIVE(ALL_REDUCE, end_sum, (struct comm *c, struct queue *q, int piece), (c, q, piece))
 COLLECTIVE(ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
            (c, q, out, in, n))
 COLLECTIVE(ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
@@ -81,6 +85,8 @@ static void wrap(struct profile *p)
     p->comm_ops.all_reduce = profiled_all_reduce;
     p->comm_ops.all_reduce_floats = profiled_all_reduce_floats;
     p->comm_ops.all_reduce_largest = profiled_all_reduce_largest;
+    p->comm_ops.begin_sum = profiled_begin_sum;
+    p->comm_ops.end_sum = profiled_end_sum;
     p->comm_ops.all_gather = profiled_all_gather;
     p->comm_ops.all_gather_columns = profiled_all_gather_columns;
 }

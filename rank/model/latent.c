@@ -20,7 +20,7 @@ static void make_queries(const struct layer_run *r, const struct weight *const *
     r->ops->matmul(r->q, a->heads, a->query_latent, w[WEIGHT_QUERY_UP], NULL, n, false);
 }
 
-void latent_attention(const struct layer_run *r, int layer, const void *in, void *to)
+void latent_attention(const struct layer_run *r, int layer, const void *in)
 {
     const struct network *net = r->network;
     const struct model_config *m = &net->config;
@@ -41,5 +41,4 @@ void latent_attention(const struct layer_run *r, int layer, const void *in, void
     r->ops->attention(r->q, a->attended, a->qkv, net->k_cache[layer], net->v_cache[layer], &heads,
                       layer_batch(r, layer));
     r->ops->matmul_heads(r->q, value, said, w[WEIGHT_VALUE_UP], heads.n_heads, n);
-    layer_product(r, to, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, to == a->x);
 }

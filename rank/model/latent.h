@@ -4,8 +4,8 @@
 
 #include "rank/model/layer.h"
 
-/* to = this rank's share of attention over `in`, of a model with latent attention; to act->x, the
- * residual, it is added. Enqueued. */
-void latent_attention(const struct layer_run *r, int layer, const void *in, void *to);
+/* act->heads = the outputs of this rank's heads over `in`, [tokens, heads value], of a model with latent attention.
+ * Enqueued. */
+void latent_attention(const struct layer_run *r, int layer, const void *in);
 
 #endif

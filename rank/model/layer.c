@@ -4,11 +4,16 @@
  *   post-norm   x = norm(x + attn x);  x = norm(x + mlp x)           two all-reduces, before the norms
  *   parallel    x += attn(norm x) + mlp(norm' x)                     one all-reduce
  *
- * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x). */
+ * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x).
+ *
+ * In a step of many tokens all but attention itself is done with one piece of the rows after the other (piece.h): first
+ * the last products of attention or MLP of all pieces, then all that follows of the first piece while the sums of later
+ * ones are under way. */
 #include "rank/model/layer.h"
 #include "kernels/adding.h"
 #include "kernels/inputs.h"
 #include "rank/model/latent.h"
+#include "rank/model/piece.h"
 
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
                "a norm's bias follows its weight");
@@ -83,22 +88,6 @@ static void attend(const struct layer_run *r, int layer, const struct heads *hea
         return;
     r->ops->qkv_store(r->q, a->qkv, k_cache, v_cache, heads, batch, rope, cos_sin, &norms);
     r->ops->attention(r->q, a->attended, a->qkv, k_cache, v_cache, heads, batch);
-}
-
-/* to = this rank's share of attn(in); to act->x, the residual, it is added */
-static void attention(const struct layer_run *r, int layer, const void *in, void *to)
-{
-    const struct network *n = r->network;
-    const struct weight *const *w = n->layer[layer];
-    struct activations *a = r->act;
-    struct heads heads = network_heads(n, layer);
-    if (n->config.latent.rank > 0) {
-        latent_attention(r, layer, in, to);
-        return;
-    }
-    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
-    attend(r, layer, &heads);
-    layer_product(r, to, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, to == a->x);
 }
 
 /* Does the product with w take inputs that the operation before it has quantised (kernels/inputs.h)? */
@@ -206,24 +195,6 @@ static void *result_place(const struct layer_run *r, const struct weight *w)
     return added ? r->act->x : r->act->partial;
 }
 
-/* The sum of the ranks' outputs, as it is added to the residual; id: its norm, if the model has one. NULL: the residual
- * has it already. */
-static const void *reduce(const struct layer_run *r, int layer, enum weight_id id, void *sum)
-{
-    const struct model_config *m = &r->network->config;
-    const struct weight *w = r->network->layer[layer][id];
-    int n = r->batch->n_tokens;
-    size_t size = (size_t)n * (size_t)m->hidden;
-    comm_all_reduce(r->comm, r->q, sum, size);
-    if (sum == r->act->x)
-        return NULL;
-    if (m->output_norms)
-        r->ops->norm(r->q, sum, sum, NULL, m->norm, w, NULL, n, m->hidden, m->norm_eps);
-    if (m->residual_scale > 0)
-        r->ops->scale(r->q, sum, m->residual_scale, 0, size);
-    return sum;
-}
-
 /* Computes the norm before attention or MLP with quantised results for their first product; false: nothing was done. */
 static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
@@ -259,53 +230,176 @@ static const void *input(const struct layer_run *r, int layer, enum weight_id id
     return r->act->x;
 }
 
-static const void *parallel_layer(const struct layer_run *r, int layer, const void *pending)
+/* Does the model change a sum before it is added to the residual? */
+static bool changes_sums(const struct model_config *m)
 {
-    void *normed = r->act->normed, *sum = r->act->partial;
-    norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
-    attention(r, layer, normed, sum);
-    if (!r->network->config.shared_norm)
-        norm(r, layer, WEIGHT_MLP_NORM, normed, NULL);
-    mlp(r, layer, normed, sum, true);
-    return reduce(r, layer, WEIGHT_MLP_OUT_NORM, sum);
+    return m->output_norms || m->residual_scale > 0;
 }
 
-/* The sum of the ranks' attention outputs, as reduce returns it. */
-static const void *summed_attention(const struct layer_run *r, int layer, const void *in)
+/* The sum of the ranks' outputs for the piece, as it is added to the residual; id: its norm, if the model has one.
+ * NULL: the residual has it already. */
+static const void *end_sum(const struct piece *p, int layer, enum weight_id id, void *sum)
 {
+    const struct layer_run *r = &p->run;
+    const struct model_config *m = &r->network->config;
+    const struct weight *w = r->network->layer[layer][id];
+    int n = p->batch.n_tokens;
+    comm_end_sum(r->comm, r->q, p->index);
+    if (sum == p->act.x)
+        return NULL;
+    if (m->output_norms)
+        r->ops->norm(r->q, sum, sum, NULL, m->norm, w, NULL, n, m->hidden, m->norm_eps);
+    if (m->residual_scale > 0)
+        r->ops->scale(r->q, sum, m->residual_scale, 0, (size_t)n * (size_t)m->hidden);
+    return sum;
+}
+
+/* The input of the piece's attention, after `pending`, the piece's of the layer before. */
+static const void *attention_input(const struct layer_run *r, int layer, const void *pending)
+{
+    const struct model_config *m = &r->network->config;
+    if (m->post_norm)
+        return r->act->x;
+    if (!m->parallel_residual)
+        return input(r, layer, WEIGHT_ATTN_NORM, pending);
+    norm(r, layer, WEIGHT_ATTN_NORM, r->act->normed, pending);
+    return r->act->normed;
+}
+
+/* Attention up to the last product's inputs. */
+static void attention(const struct layer_run *r, int layer, const void *pending)
+{
+    const struct weight *const *w = r->network->layer[layer];
+    const bool latent = r->network->config.latent.rank > 0;
+    const struct heads heads = network_heads(r->network, layer);
+    const void *first = NULL;
+    for (int i = 0; i < r->n_pieces; i++) {
+        struct piece p;
+        piece_take(&p, r, layer, i);
+        comm_end_sum(r->comm, r->q, i);
+        const void *in = attention_input(&p.run, layer, pending != NULL ? p.act.partial : NULL);
+        first = i == 0 ? in : first;
+        if (!latent)
+            layer_product(&p.run, p.act.qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], p.batch.n_tokens, false);
+    }
+    if (latent)
+        latent_attention(r, layer, first);
+    else
+        attend(r, layer, &heads);
+}
+
+/* to = this rank's share of the piece's attention; to act->x, the residual, it is added */
+static void end_attention(const struct piece *p, int layer, void *to)
+{
+    const struct weight *const *w = p->run.network->layer[layer];
+    layer_product(&p->run, to, p->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], p->batch.n_tokens, to == p->act.x);
+}
+
+/* Begins the sums of the ranks' attention outputs. */
+static void summed_attention(const struct layer_run *r, int layer, const void *pending)
+{
+    attention(r, layer, pending);
+    for (int i = 0; i < r->n_pieces; i++) {
+        struct piece p;
+        piece_take(&p, r, layer, i);
+        void *to = result_place(&p.run, r->network->layer[layer][WEIGHT_OUT]);
+        end_attention(&p, layer, to);
+        piece_begin_sum(&p, to);
+    }
+}
+
+/* The input of the piece's MLP, after the sum of attention's outputs. */
+static const void *mlp_input(const struct piece *p, int layer)
+{
+    const struct layer_run *r = &p->run;
     void *to = result_place(r, r->network->layer[layer][WEIGHT_OUT]);
-    attention(r, layer, in, to);
-    return reduce(r, layer, WEIGHT_ATTN_OUT_NORM, to);
+    const void *sum = end_sum(p, layer, WEIGHT_ATTN_OUT_NORM, to);
+    if (!r->network->config.post_norm)
+        return input(r, layer, WEIGHT_MLP_NORM, sum);
+    norm(r, layer, WEIGHT_ATTN_NORM, p->act.x, sum);
+    return p->act.x;
 }
 
-/* The same of the MLP. */
-static const void *summed_mlp(const struct layer_run *r, int layer, const void *in)
+/* The place of an MLP's results. */
+static void *mlp_place(const struct layer_run *r, int layer)
 {
     bool experts = r->network->config.layer[layer].experts;
-    void *to = result_place(r, experts ? NULL : r->network->layer[layer][WEIGHT_MLP_OUT]);
-    mlp(r, layer, in, to, to == r->act->x);
-    return reduce(r, layer, WEIGHT_MLP_OUT_NORM, to);
+    return result_place(r, experts ? NULL : r->network->layer[layer][WEIGHT_MLP_OUT]);
 }
 
-static const void *post_norm_layer(const struct layer_run *r, int layer)
+/* Begins the sums of the experts' outputs. Experts take all rows at once: each piece would read most of them again. */
+static void summed_experts(const struct layer_run *r, int layer)
 {
-    void *x = r->act->x;
-    norm(r, layer, WEIGHT_ATTN_NORM, x, summed_attention(r, layer, x));
-    norm(r, layer, WEIGHT_MLP_NORM, x, summed_mlp(r, layer, x));
-    return NULL;
+    const void *first = NULL;
+    struct piece p;
+    for (int i = 0; i < r->n_pieces; i++) {
+        piece_take(&p, r, layer, i);
+        const void *in = mlp_input(&p, layer);
+        first = i == 0 ? in : first;
+    }
+    mlp(r, layer, first, r->act->partial, false);
+    for (int i = 0; i < r->n_pieces; i++) {
+        piece_take(&p, r, layer, i);
+        piece_begin_sum(&p, p.act.partial);
+    }
 }
 
-static const void *sequential_layer(const struct layer_run *r, int layer, const void *pending)
+/* Begins the sums of the MLP's outputs. */
+static void summed_mlp(const struct layer_run *r, int layer)
 {
-    pending = summed_attention(r, layer, input(r, layer, WEIGHT_ATTN_NORM, pending));
-    return summed_mlp(r, layer, input(r, layer, WEIGHT_MLP_NORM, pending));
+    if (r->network->config.layer[layer].experts) {
+        summed_experts(r, layer);
+        return;
+    }
+    for (int i = 0; i < r->n_pieces; i++) {
+        struct piece p;
+        piece_take(&p, r, layer, i);
+        const void *in = mlp_input(&p, layer);
+        void *to = mlp_place(&p.run, layer);
+        mlp(&p.run, layer, in, to, to == p.act.x);
+        piece_begin_sum(&p, to);
+    }
+}
+
+/* The same with attention's outputs in the sums. */
+static void parallel_sums(const struct layer_run *r, int layer, const void *pending)
+{
+    const bool shared_norm = r->network->config.shared_norm;
+    attention(r, layer, pending);
+    for (int i = 0; i < r->n_pieces; i++) {
+        struct piece p;
+        piece_take(&p, r, layer, i);
+        end_attention(&p, layer, p.act.partial);
+        if (!shared_norm)
+            norm(&p.run, layer, WEIGHT_MLP_NORM, p.act.normed, NULL);
+        mlp(&p.run, layer, p.act.normed, p.act.partial, true);
+        piece_begin_sum(&p, p.act.partial);
+    }
+}
+
+/* Ends the layer's sums if more follows them than the next layer's first norm. */
+static void end_layer(const struct layer_run *r, int layer)
+{
+    const struct model_config *m = &r->network->config;
+    for (int i = 0; i < r->n_pieces && (m->post_norm || changes_sums(m)); i++) {
+        struct piece p;
+        piece_take(&p, r, layer, i);
+        const void *sum = end_sum(&p, layer, WEIGHT_MLP_OUT_NORM, mlp_place(&p.run, layer));
+        if (m->post_norm)
+            norm(&p.run, layer, WEIGHT_MLP_NORM, p.act.x, sum);
+    }
 }
 
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending)
 {
-    if (r->network->config.parallel_residual)
-        return parallel_layer(r, layer, pending);
-    if (r->network->config.post_norm)
-        return post_norm_layer(r, layer);
-    return sequential_layer(r, layer, pending);
+    const struct model_config *m = &r->network->config;
+    if (m->parallel_residual) {
+        parallel_sums(r, layer, pending);
+    } else {
+        summed_attention(r, layer, pending);
+        summed_mlp(r, layer);
+    }
+    end_layer(r, layer);
+    bool added = m->post_norm || (!m->parallel_residual && mlp_place(r, layer) == r->act->x);
+    return added ? NULL : r->act->partial;
 }

@@ -37,6 +37,7 @@ struct layer_run {
     struct activations *act;
     const struct batch *batch;
     const struct batch *windowed; /* the same with the block table of windowed layers */
+    int n_pieces;                 /* of the rows, see piece.h */
 };
 
 /* The batch with the blocks of the layer's kind. */
@@ -57,7 +58,8 @@ void layer_product(const struct layer_run *r, void *out, const void *in, const s
 
 /* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
  * is the result: the next norm adds it, which saves a pass over memory. On one rank the products may have added it
- * themselves (kernels/adding.h), which saves another. Enqueued; collective over comm. */
+ * themselves (kernels/adding.h), which saves another. The sum's pieces may still be under way: whoever reads it calls
+ * comm_end_sums. Enqueued; collective over comm. */
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending);
 
 #endif

@@ -65,9 +65,11 @@ void taps_note(const struct layer_run *r, int layer, const void *pending)
     if (d->predicts)
         return;
     for (int i = 0; i < d->n_taps; i++)
-        if (d->tap[i] == layer)
+        if (d->tap[i] == layer) {
+            comm_end_sums(r->comm, r->q);
             t->ops->copy_columns(r->q, t->tapped, d->n_taps * d->tapped, i * d->tapped, r->act->x, d->tapped, 0,
                                  pending, r->batch->n_tokens, d->tapped);
+        }
 }
 
 void taps_keep(const struct layer_run *r)

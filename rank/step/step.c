@@ -95,7 +95,7 @@ static void compute_logits(struct engine *g, int n_rows, int n_sampled)
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
     const struct weight *head = network_head(m->drafting.predicts ? n->taps->model : n);
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL, 1};
     void *in = g->rows;
     g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
     if (m->embed_dim != m->hidden) {
@@ -128,7 +128,9 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     struct batch windowed = *batch;
     windowed.block_table += batch->windowed_table;
     windowed.prefixes = NULL;
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, &windowed};
+    const size_t row_bytes = (size_t)g->network->config.hidden * dtype_bytes(g->q->act);
+    const int n_pieces = comm_pieces(&g->comm, batch->n_tokens, row_bytes);
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, &windowed, n_pieces};
     const void *pending = NULL;
     if (g->network->config.drafting.n_taps > 0) {
         embed_states(&run, g->dev.planned);
@@ -142,6 +144,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
         pending = layer_forward(&run, layer, pending);
         ops_range_end(g->ops);
     }
+    comm_end_sums(&g->comm, g->q);
     taps_note(&run, g->network->config.n_layers, pending);
     if (wants_logits || taps_after_norm(g->network))
         finish_logits(g, batch, pending);
@@ -151,7 +154,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
 /* The same and this rank's logits, as one operation, and the states for a drafting head. */
 static void run_persistent(struct engine *g, const struct batch *batch)
 {
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, NULL};
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, NULL, 1};
     make_rotations(g, batch);
     g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin, g->act.window_cos_sin);
     taps_keep(&run);

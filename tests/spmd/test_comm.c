@@ -1,5 +1,5 @@
 /* tests/spmd/test_comm.c - rank/comm/comm_mpi.c: exact sums, equal bits, and sums that do not depend on the message's
- * size; a transport that is lent. */
+ * size; sums of pieces; a transport that is lent. */
 #include "rank/comm/comm.h"
 #include "rank/observe/observer.h"
 #include "rank/world/fatal.h"
@@ -62,6 +62,68 @@ static void check_order(struct comm *c, float *x)
         }
         tap_all(same, "another sum", "an element's sum among %zu is the one in rank order", size[k]);
     }
+}
+
+/* Pieces follow each other, none is empty or too large, and there are more than one where there is enough. */
+static void check_cuts(struct comm *c)
+{
+    static const struct comm_cut cut[] = {{COMM_PIECES, 1, 1, 1 << 20},
+                                          {COMM_PIECES, 3, 64, 1 << 20},
+                                          {2, 7, 1, 1 << 20},
+                                          {COMM_PIECES, 1024, 4 << 20, 32 << 20}};
+    const struct comm_cut was = c->cut;
+    int n_bad = 0, n_cut = 0, n_whole = 0;
+    for (size_t k = 0; k < sizeof cut / sizeof cut[0]; k++)
+        for (int rows = 0; rows < 20000; rows = rows * 9 / 8 + 1)
+            for (size_t row = 4; row <= 16384; row *= 8) {
+                c->cut = cut[k];
+                int n = comm_pieces(c, rows, row), end = comm_piece_begin(c, rows, n, 0);
+                bool enough = c->n_ranks > 1 && rows >= 2 * cut[k].rows && (size_t)rows * row >= 2 * cut[k].bytes;
+                n_bad += n < 1 || n > cut[k].pieces || end != 0 || (n > 1 && !enough);
+                for (int i = 0; i < n && n > 1; i++) {
+                    int begin = end;
+                    end = comm_piece_begin(c, rows, n, i + 1);
+                    n_bad += end <= begin || (size_t)(end - begin) * row > cut[k].most;
+                }
+                n_bad += comm_piece_begin(c, rows, n, n) != rows;
+                n_cut += n > 1;
+                n_whole += n == 1 && enough && row % 16 == 0 && (size_t)rows * row < cut[k].most;
+            }
+    c->cut = was;
+    char reason[80];
+    (void)snprintf(reason, sizeof reason, "%d wrong, %d in pieces, %d not", n_bad, n_cut, n_whole);
+    tap_all(n_bad == 0 && n_whole == 0 && (n_cut > 0) == (c->n_ranks > 1), reason, "rows are cut into pieces");
+}
+
+/* Sums of pieces, which end in another order than they began, or are those of the whole. */
+static void check_pieces(struct comm *c, float *x)
+{
+    const int n_rows = 900, columns = 1000;
+    const struct comm_cut was = c->cut;
+    uint64_t calls = c->n_all_reduces;
+    bool same = true;
+    c->cut = (struct comm_cut){COMM_PIECES, 1, 1, SIZE_MAX / 2};
+    int n = comm_pieces(c, n_rows, (size_t)columns * sizeof *x);
+    for (size_t i = 0; i < (size_t)n_rows * (size_t)columns; i++)
+        x[i] = awkward(c->rank, i);
+    for (int i = 0; i < n; i++) {
+        int begin = comm_piece_begin(c, n_rows, n, i), end = comm_piece_begin(c, n_rows, n, i + 1);
+        comm_begin_sum(c, &q, i, n, x + (size_t)begin * (size_t)columns, (size_t)(end - begin) * (size_t)columns);
+    }
+    bool begun = c->under_way == (n > 1 ? (1u << n) - 1 : 0);
+    comm_end_sum(c, &q, n - 1);
+    comm_end_sum(c, &q, n - 1);
+    comm_end_sums(c, &q);
+    for (size_t i = 0; i < (size_t)n_rows * (size_t)columns; i++) {
+        float sum = awkward(0, i);
+        for (int r = 1; r < c->n_ranks; r++)
+            sum += awkward(r, i);
+        same = same && memcmp(&sum, &x[i], sizeof sum) == 0;
+    }
+    tap_all(same && begun && c->under_way == 0 && c->n_all_reduces == calls + 1 &&
+                n == (c->n_ranks > 1 ? COMM_PIECES : 1),
+            same ? "counted otherwise" : "another sum", "the sums of %d pieces are those of the whole", n);
+    c->cut = was;
 }
 
 static void check_gather(struct comm *c, const size_t *n, const char *name)
@@ -153,6 +215,8 @@ int main(int argc, char **argv)
         check_exact(&c, x, size[k]);
     comm_all_reduce(&c, &q, x, 0);
     check_order(&c, x);
+    check_cuts(&c);
+    check_pieces(&c, x);
     check_gathers(&c);
     check_lent(&c, x);
     comm_close(&c);
