@@ -191,7 +191,7 @@ TARGET INLINE FN(vec) FN(sum_of)(FN(vec) v, enum codes codes)
     return v;
 }
 
-#if ISA == 512
+#if ISA >= 256
 #include "kernels/cpu/lines_isa.h"
 #endif
 
@@ -256,7 +256,7 @@ TARGET static void FN(stream_codes)(float *sum, const float *const *x, const str
 {
     enum codes codes = m->form.codes;
     int begin = 0;
-#if ISA == 512
+#if ISA >= 256
     begin = n_t == 1 ? FN(stream_lines)(sum, x[0], m, row, n_cols) : 0;
 #endif
     if (begin > 0 && begin == n_cols)
