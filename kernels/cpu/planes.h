@@ -3,9 +3,7 @@
 #ifndef KERNELS_CPU_PLANES_H
 #define KERNELS_CPU_PLANES_H
 
-#include "kernels/cpu/cpu.h"
-
-#include <string.h>
+#include <stdint.h>
 
 /* The lower and the higher byte of that half, for each of 16 codes. */
 struct planes {
@@ -13,22 +11,7 @@ struct planes {
     uint8_t high[16];
 };
 
-static struct planes e2m1_planes[256]; /* for each power (e8m0_value) */
-
-static void set_plane(struct planes *p, int code, float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    p->low[code] = (uint8_t)(bits >> 16);
-    p->high[code] = (uint8_t)(bits >> 24);
-}
-
-/* Runs before main: products must not wait for each other. */
-__attribute__((constructor)) static void fill_planes(void)
-{
-    for (int i = 0; i < 256; i++)
-        for (int code = 0; code < 16; code++)
-            set_plane(&e2m1_planes[i], code, code_value(CODES_E2M1, (unsigned)code) * e8m0_value((uint8_t)i));
-}
+/* For each power (e8m0_value). Filled before main, since products must not wait for each other. */
+extern struct planes e2m1_planes[256];
 
 #endif

@@ -73,26 +73,28 @@ static void every_run_gets_on(void **unused)
     }
 }
 
-/* A machine that becomes slower after the first wave has begun. */
+/* Does a run on a machine that takes `slower` times as long from `late` on have results before the walltime? */
+static bool gets_on(double late, double slower, double walltime)
+{
+    struct paper_engine engine = between;
+    double seconds;
+    engine.late = late;
+    engine.slower = slower;
+    return run_share(&engine, 400, 200, walltime, false, &seconds) > 0;
+}
+
+/* The machine becomes slower after the first wave has begun. */
 static void slower_on_the_way(void **unused)
 {
     (void)unused;
-    struct paper_engine late = between;
-    double seconds;
-    late.late = 0.1;
-    late.slower = 1.9;
-    assert_true(run_share(&late, 400, 200, 2.5, false, &seconds) > 0);
+    assert_true(gets_on(0.1, 1.9, 2.5));
 }
 
-/* A machine that is five times as fast in its first steps, when the others on it wait for something. */
+/* It is five times as fast in its first steps, while other programs on it wait for something. */
 static void fast_at_first(void **unused)
 {
     (void)unused;
-    struct paper_engine late = between;
-    double seconds;
-    late.late = 0.02;
-    late.slower = 5;
-    assert_true(run_share(&late, 400, 200, 10, false, &seconds) > 0);
+    assert_true(gets_on(0.02, 5, 10));
 }
 
 /* With hours left it is as fast as without a limit. */
