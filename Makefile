@@ -92,7 +92,7 @@ TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.
 # The CUDA build has the tests that run on GPUs: each contains all kernels (200 MB); with CUDA_CHECK=1 those alone that the
 # CPU build lacks, or has in part. The CPU build has all except those that compare the two ways to run a decode step.
 GPU_TESTS := tests/ops/% tests/parity/% tests/gpu/% tests/soak/% tests/e2e/test_serve tests/spmd/test_masks \
-             tests/spmd/test_batch tests/spmd/test_drafts tests/spmd/test_windows
+             tests/spmd/test_batch tests/spmd/test_drafts tests/spmd/test_windows tests/spmd/test_pieces
 ifeq ($(CUDA),1)
 TEST_SRC := $(filter $(if $(filter 1,$(CUDA_CHECK)),tests/gpu/%.c,$(GPU_TESTS:=.c)),$(TEST_SRC))
 else

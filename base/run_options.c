@@ -106,6 +106,12 @@ static const struct opt load_rows[] = {
     CHOICE("step", step, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
            "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    INTEGER(
+        "sum-pieces", sum_pieces, 1, 4, 0,
+        "2 to 4 GPUs of one host: cut the rows of steps of 2048 tokens and more into at most this many pieces, so "
+        "that the sum over the ranks of one piece runs beside the products of others; it takes 128 MiB of a GPU for "
+        "each other rank; 1: sums follow products (default 1: not measured on several GPUs yet; CPUs: 4, one after "
+        "the other)"),
     FLAG("batch-invariant", batch_invariant,
          "GPUs: a token's logits are the same bits whatever else is in its steps: alone or in any batch, in chunks of "
          "any size, from the prefix cache, after a preemption, with and without drafts. Decode steps run as "

@@ -21,7 +21,7 @@ struct run_options {
     bool json, verbose;
 
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, inputs, step,
-        progress;
+        progress, sum_pieces;
     double step_timeout;
     double max_step_ms;
     bool batch_invariant;      /* results do not depend on what else is in a step */

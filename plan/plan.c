@@ -27,7 +27,8 @@ struct limits limits_of_draft_model(const struct limits *l)
                            .max_logit_rows = l->max_seqs + more,
                            .n_blocks = l->n_blocks,
                            .mask_words = l->mask_words,
-                           .max_drafts = more};
+                           .max_drafts = more,
+                           .sum_pieces = 1};
 }
 
 static size_t mask_bytes(const struct limits *l)
@@ -97,6 +98,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .draft_ranks = larger(has->draft_ranks, l->draft_ranks),
         .draft_skip = larger(has->draft_skip, l->draft_skip),
         .n_window_blocks = larger(has->n_window_blocks, l->n_window_blocks),
+        .sum_pieces = larger(has->sum_pieces, l->sum_pieces),
         .window = larger(has->window, l->window),
     };
     struct plan grown;

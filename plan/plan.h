@@ -40,6 +40,8 @@ struct limits {
     int32_t n_window_blocks; /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
     int32_t window; /* in windowed layers a token sees itself and at most window - 1 tokens before it; 0: no layer is
                        windowed. With one kind of blocks either all layers are windowed or none */
+    int32_t sum_pieces; /* rows of a step are cut into at most this many pieces, whose sums over the ranks run beside
+                           products; 0: the device's default */
 };
 
 /* The model number in a draft model's plans, and its limits if the main model has these: it has as many blocks of kind

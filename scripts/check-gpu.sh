@@ -288,6 +288,11 @@ if wants tokens; then
         run "windows on $n" 200 "${mpi[@]}" "$build/tests/spmd/test_windows" "$device"
         run "batches on $n" 300 "${mpi[@]}" "$build/tests/spmd/test_batch" "$device"
     done
+    for n in $ranks $shared; do
+        [ "$n" -gt 1 ] || continue
+        launch "$n"
+        run "steps in pieces on $n$where" 200 "${mpi[@]}" "$build/tests/spmd/test_pieces" "$device"
+    done
     [ "$device" = cpu ] || for n in $ranks $shared; do
         launch "$n"
         run "invariant drafts on $n$where" 300 "${mpi[@]}" "$build/tests/spmd/test_drafts" invariant

@@ -80,6 +80,7 @@ static int open_parts(struct opened_model *m, const struct model_place *p, int64
     if (open_texts(m, p, e) != 0)
         return -1;
     struct limits *l = &m->setup.limits;
+    l->sum_pieces = 1; /* the ground, whose sums models share, has the memory for them */
     if (fit_share(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, p->kv_bytes, m->share, e) != 0 ||
         fit_need(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, bytes, e) != 0)
         return -1;

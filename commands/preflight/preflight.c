@@ -193,7 +193,7 @@ static void measure_sums(struct preflight_run *r, struct err *e)
     fatal_agree(r->w, e);
     look_at_gpu(r, data, most);
     if (r->w->n_ranks > 1) {
-        (void)comm_open(&comm, r->w, r->ops, &r->q, e);
+        (void)comm_open(&comm, r->w, r->ops, &r->q, 1, e);
         fatal_agree(r->w, e);
     }
     for (size_t i = 0; i < n_sizes && r->w->n_ranks > 1; i++) {

@@ -1,8 +1,12 @@
 /* rank/comm/comm.c - counts the transport's collectives and reports them to observers. */
 #include "rank/comm/comm.h"
+#include "kernels/beside.h"
 #include "rank/observe/observer.h"
 
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
+/* The default on GPUs: no machine with several has measured pieces yet. */
+#define GPU_PIECES 1
+
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, int pieces, struct err *e)
 {
 #ifdef LOCKSTEP_CUDA
     if (ops == &ops_cuda) {
@@ -10,12 +14,23 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
             return -1;
         if (w->n_ranks > 1)
             comm_open_peer(c, w, ops, q);
-        return 0;
+        pieces = pieces > 0 ? pieces : GPU_PIECES;
+        return w->n_ranks > 1 && pieces > 1 ? comm_cut_peer(c, pieces, e) : 0;
     }
 #endif
     (void)ops;
     (void)q;
-    return comm_open_mpi(c, w, e);
+    if (comm_open_mpi(c, w, e) != 0)
+        return -1;
+    c->cut.pieces = pieces > 0 ? pieces : COMM_PIECES;
+    return 0;
+}
+
+size_t comm_cut_bytes(const struct ops *ops, int n_ranks, int pieces)
+{
+    const struct beside_ops *beside = beside_ops_of(ops);
+    bool cut = (pieces > 0 ? pieces : GPU_PIECES) > 1 && n_ranks > 1 && n_ranks <= BESIDE_MAX_RANKS;
+    return beside != NULL && cut ? beside->bytes(n_ranks) : 0;
 }
 
 void comm_lend(struct comm *c, const struct comm *from)
@@ -89,12 +104,7 @@ int comm_pieces(const struct comm *c, int n_rows, size_t row_bytes)
         return 1;
     size_t by_bytes = (size_t)n_rows * row_bytes / c->cut.bytes;
     int most = c->cut.pieces, n = smaller(by_bytes < (size_t)most ? (int)by_bytes : most, n_rows / c->cut.rows);
-    for (int i = 0; i < n; i++) {
-        int rows = comm_piece_begin(c, n_rows, n, i + 1) - comm_piece_begin(c, n_rows, n, i);
-        if ((size_t)rows * row_bytes > c->cut.most)
-            return 1;
-    }
-    return n > 1 ? n : 1;
+    return n > 1 && (size_t)n_rows * row_bytes <= c->cut.most ? n : 1;
 }
 
 void comm_begin_sum(struct comm *c, struct queue *q, int piece, int n_pieces, void *data, size_t n)

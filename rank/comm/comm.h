@@ -24,9 +24,9 @@ struct comm_ops {
     /* The maximum of each element over the ranks, in place. NULL: not available. */
     void (*all_reduce_largest)(struct comm *c, struct queue *q, float *data, size_t n);
     /* all_reduce in two calls: between them the sum may run beside operations that are enqueued meanwhile and do
-     * not touch the data. piece: below COMM_PIECES, not begun yet; pieces begin and end in any order, the same on all
-     * ranks, and no other collective comes in between but all_reduce_largest. NULL: not available, and rows are not
-     * cut. */
+     * not touch the data. piece: below COMM_PIECES, not begun yet; pieces begin in their order and end in any, the same
+     * on all ranks; all have ended before the rows are cut otherwise, and no other collective comes in between but
+     * all_reduce_largest. NULL: not available, and rows are not cut. */
     void (*begin_sum)(struct comm *c, struct queue *q, int piece, void *data, size_t n);
     void (*end_sum)(struct comm *c, struct queue *q, int piece);
     /* out = the concatenation of the ranks' `in`; rank r contributes n[r] elements of the activation type. */
@@ -46,9 +46,10 @@ struct comm_ops {
 
 /* Limits of the pieces into which the rows of a step are cut. */
 struct comm_cut {
-    int pieces;         /* at most, up to COMM_PIECES; below 2: rows are not cut */
-    int rows;           /* of a piece, at least */
-    size_t bytes, most; /* of a piece, at least and at most */
+    int pieces;   /* at most, up to COMM_PIECES; below 2: rows are not cut */
+    int rows;     /* of a piece, at least */
+    size_t bytes; /* of a piece, at least */
+    size_t most;  /* of all rows, at most; more are not cut */
 };
 
 /* Products of fewer rows do not fill a device with their tiles. */
@@ -79,8 +80,16 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
  * the queue are borrowed until comm_close. Collective. */
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
-/* The best transport for the backend's memory. Collective. */
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, struct err *e);
+/* Lets *c, which has peer memory, cut rows into up to `pieces`, and takes memory for that. Collective; -1 on ranks that
+ * have failed, with *e there: the caller has to agree. */
+int comm_cut_peer(struct comm *c, int pieces, struct err *e);
+
+/* The best transport for the backend's memory. pieces: into which rows are cut at most; 0: the default of the device, 4
+ * on CPUs and 1 on GPUs. Collective; -1 as comm_cut_peer. */
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, int pieces, struct err *e);
+
+/* Device memory that comm_open takes for that. */
+size_t comm_cut_bytes(const struct ops *ops, int n_ranks, int pieces);
 
 /* A communicator with from's transport and its own count and observers. Communicators that share a transport use it one
  * at a time, in the same order on all ranks; `from` is closed last. Local. */

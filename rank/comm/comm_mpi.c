@@ -143,7 +143,7 @@ int comm_open_mpi(struct comm *c, const struct world *w, struct err *e)
         m->part_offset = m->count + 3 * ranks;
     }
     c->ops = &comm_mpi_ops;
-    c->cut = (struct comm_cut){COMM_PIECES, COMM_CUT_ROWS, COMM_CUT_BYTES, SIZE_MAX / 2};
+    c->cut = (struct comm_cut){COMM_PIECES, COMM_CUT_ROWS, COMM_CUT_BYTES, SIZE_MAX};
     c->rank = w->rank;
     c->n_ranks = w->n_ranks;
     c->impl = m;

@@ -1,6 +1,8 @@
 /* rank/comm/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share
- * (kernels/peer.h), in front of another transport, which gets all other collectives. */
+ * (kernels/peer.h), in front of another transport, which gets all other collectives; with memory for it, sums of pieces
+ * of a step's rows beside other operations (kernels/beside.h). */
 #include "base/log.h"
+#include "kernels/beside.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"
 
@@ -14,6 +16,11 @@ struct comm_peer {
     struct queue *q;
     struct peers peers;
     void *peer; /* of ops->peer */
+    struct {
+        const struct beside_ops *ops;
+        struct peers peers;
+        void *sums; /* of ops; NULL: rows are not cut */
+    } beside;
 };
 
 static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
@@ -26,6 +33,18 @@ static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size
 {
     struct comm_peer *p = c->impl;
     p->inner.ops->all_reduce_floats(&p->inner, q, data, n);
+}
+
+static void begin_sum(struct comm *c, struct queue *q, int piece, void *data, size_t n)
+{
+    struct comm_peer *p = c->impl;
+    p->beside.ops->begin(q, p->beside.sums, piece, data, n);
+}
+
+static void end_sum(struct comm *c, struct queue *q, int piece)
+{
+    struct comm_peer *p = c->impl;
+    p->beside.ops->end(q, p->beside.sums, piece);
 }
 
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
@@ -55,6 +74,10 @@ static int check_inner(struct comm *c, struct err *e)
 static void comm_peer_close(struct comm *c)
 {
     struct comm_peer *p = c->impl;
+    if (p->beside.sums != NULL) {
+        peers_close(&p->beside.peers, p->world, p->ops, p->q);
+        p->beside.ops->close(p->q, p->beside.sums);
+    }
     peers_close(&p->peers, p->world, p->ops, p->q);
     p->ops->peer->close(p->q, p->peer);
     comm_close(&p->inner);
@@ -67,6 +90,8 @@ static const struct comm_ops comm_peer_ops = {
     .ordered = true,
     .all_reduce = all_reduce,
     .all_reduce_floats = all_reduce_floats,
+    .begin_sum = begin_sum,
+    .end_sum = end_sum,
     .all_gather = all_gather,
     .takes_columns = takes_columns,
     .all_gather_columns = all_gather_columns,
@@ -137,4 +162,50 @@ void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops
     bool wanted = peers_wanted(w);
     const char *why = wanted ? open_peer(c, w, ops, q) : NULL;
     say_way(c, w, wanted, why);
+}
+
+#define MIB (1 << 20)
+
+/* Opens the memory for sums of pieces on all ranks, or on none: -1, with *e where this rank is the reason. */
+static int open_beside(struct comm_peer *p, int pieces, struct err *e)
+{
+    const struct beside_ops *ops = p->beside.ops;
+    const struct world *w = p->world;
+    void *sums = ops->open(p->q, w->rank, w->n_ranks);
+    if (sums == NULL)
+        ERR(e, p->q->err.code, "--sum-pieces %d: sums beside products need %zu MiB of this GPU's memory: %s", pieces,
+            ops->bytes(w->n_ranks) / MIB, p->q->err.text);
+    if (peers_agree(sums != NULL ? NULL : "too little memory", w) != NULL) {
+        ops->close(p->q, sums);
+        return -1;
+    }
+    const char *why = peers_open(&p->beside.peers, ops->memory(sums), w, p->ops, p->q);
+    if (why != NULL) {
+        ops->close(p->q, sums);
+        return ERR(e, ERR_UNSUPPORTED, "--sum-pieces %d: no sums beside products: %s", pieces, why);
+    }
+    ops->attach(sums, p->beside.peers.memory);
+    p->beside.sums = sums;
+    return 0;
+}
+
+int comm_cut_peer(struct comm *c, int pieces, struct err *e)
+{
+    if (c->ops != &comm_peer_ops)
+        return ERR(
+            e, ERR_UNSUPPORTED,
+            "--sum-pieces %d: %d ranks whose sums do not go over the GPUs' own memory (%s), expected GPUs of one "
+            "host that share it, or --sum-pieces 1",
+            pieces, c->n_ranks, c->name);
+    if (c->n_ranks > BESIDE_MAX_RANKS)
+        return ERR(e, ERR_UNSUPPORTED, "--sum-pieces %d on %d ranks, expected up to %d ranks, or --sum-pieces 1",
+                   pieces, c->n_ranks, BESIDE_MAX_RANKS);
+    struct comm_peer *p = c->impl;
+    p->beside.ops = beside_ops_of(p->ops);
+    if (open_beside(p, pieces, e) != 0)
+        return -1;
+    c->cut = (struct comm_cut){pieces, COMM_CUT_ROWS, COMM_CUT_BYTES, BESIDE_BYTES};
+    log_info("sums of steps of %d tokens and more in up to %d pieces, which GPUs copy beside products",
+             2 * COMM_CUT_ROWS, pieces);
+    return 0;
 }

@@ -39,7 +39,7 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
         return 0;
     n->config = *m;
     n->shard = *s;
-    size_t bytes = engine_bytes(n, l, ops, act, e);
+    size_t bytes = engine_bytes(n, l, ops, act, e) + comm_cut_bytes(ops, s->n_ranks, l->sum_pieces);
     free(n);
     return bytes;
 }

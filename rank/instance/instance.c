@@ -387,7 +387,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
-    (void)(comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e) || check_sums(&i->engine.comm, NULL, setup, e));
+    (void)(comm_open(&i->engine.comm, &i->world, i->ops, &i->q, setup->limits.sum_pieces, e) ||
+           check_sums(&i->engine.comm, NULL, setup, e));
     fatal_agree(w, e);
     i->n_places = setup->n_places;
     if (setup->step != STEP_SEPARATE)

@@ -340,7 +340,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     (void)take_memory(g, w, n, l, NULL, ops, q, e);
     if (agree_failed(w, e))
         return -1;
-    (void)comm_open(&g->comm, w, ops, q, e);
+    (void)comm_open(&g->comm, w, ops, q, l->sum_pieces, e);
     if (agree_failed(w, e))
         return -1;
     if (choice != STEP_SEPARATE)

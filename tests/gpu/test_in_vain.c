@@ -1,8 +1,10 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the
  * documented time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for
- * another rank's part; NCCL, when its own threads report an error; steps that are timed at start, when another rank's
- * device has failed. argv: the most ranks (1). As "child own", "child wide", "child own experts", "child other", "child
- * other experts", "child sum" or "child stopped" the program is the job: an engine with a step that cannot end. */
+ * another rank's part, also one of a piece that runs beside products; NCCL, when its own threads report an error; steps
+ * that are timed at start, when another rank's device has failed. argv: the most ranks (1); "pieces": that case alone.
+ * As "child own", "child wide", "child own experts", "child other", "child other experts", "child sum", "child piece"
+ * or "child stopped" the program is the job: an engine with a step that cannot end. */
+#include "kernels/beside.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/persistent_any.h"
 #include "rank/watch/watch.h"
@@ -33,6 +35,7 @@ static void open_child(struct side *s, struct world *w, const char *model, enum 
     struct instance_setup setup = side_setup(n_seqs, 64, step);
     setup.dummy = 1;
     setup.step_timeout = step_timeout;
+    setup.limits.sum_pieces = COMM_PIECES;
     if (w->rank == 0)
         (void)model_config_parse(&m, model, strlen(model), "config", &e);
     fatal_agree(w, &e);
@@ -50,6 +53,23 @@ static void lose_step(struct side *s)
     g->ops->wait(g->q);
 }
 
+/* Rank 0 begins the sum of a piece and waits for it, the other one does nothing. */
+static int sum_piece(struct side *s, int rank)
+{
+    struct engine *g = &s->instance.engine;
+    while (rank == 1) /* ended from outside */
+        (void)pause();
+    const size_t n = (size_t)g->network->config.hidden;
+    cuda_beside_patience(g->q, 20000000);
+    comm_begin_sum(&g->comm, g->q, 0, 2, g->act.partial, n);
+    comm_end_sum(&g->comm, g->q, 0);
+    g->ops->wait(g->q);
+    if (g->q->err.code != ERR_NONE)
+        fatal(&g->q->err);
+    printf("the step has ended\n");
+    return 0;
+}
+
 static int child(const char *kind, int argc, char **argv)
 {
     struct err e = {0};
@@ -58,11 +78,13 @@ static int child(const char *kind, int argc, char **argv)
     const int32_t token[] = {1, 2, 3, 4};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    bool sum = strcmp(kind, "sum") == 0, wide = strcmp(kind, "wide") == 0;
+    bool piece = strcmp(kind, "piece") == 0, sum = strcmp(kind, "sum") == 0, wide = strcmp(kind, "wide") == 0;
     bool own = wide || strcmp(kind, "own") == 0 || strcmp(kind, "own experts") == 0;
     int n_seqs = wide ? 12 : 1; /* 12 is more than the narrow kernel takes */
-    open_child(&s, &w, strstr(kind, "experts") != NULL ? MIXTURE : DENSE, sum ? STEP_SEPARATE : STEP_PERSISTENT,
-               strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
+    open_child(&s, &w, strstr(kind, "experts") != NULL ? MIXTURE : DENSE,
+               sum || piece ? STEP_SEPARATE : STEP_PERSISTENT, strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
+    if (piece)
+        return sum_piece(&s, w.rank);
     if (sum)
         cuda_peer_patience(&s.instance.q, 20000000);
     else if (strcmp(kind, "stopped") != 0)
@@ -135,6 +157,12 @@ static void check_other(const char *kind, const char *name, const char *what)
     process_free(&p);
 }
 
+static void check_piece(void)
+{
+    check_other("piece", "sum of a piece beside products",
+                "a sum over the ranks waited in vain for the data of rank 1's GPU");
+}
+
 /* The step's deadline expires before the kernel's own patience. */
 static void check_stopped(void)
 {
@@ -204,6 +232,10 @@ int main(int argc, char **argv)
     int most = argc > 1 ? atoi(argv[1]) : 1;
     if (argc > 2 && strcmp(argv[1], "child") == 0)
         return child(argv[2], argc, argv);
+    if (argc > 2 && strcmp(argv[2], "pieces") == 0) {
+        check_piece();
+        return cases_done();
+    }
     check_own("own");
     check_own("wide");
     check_own("own experts");
@@ -212,6 +244,7 @@ int main(int argc, char **argv)
         check_other("other experts", "persistent step of experts",
                     "decode step waited in vain for the data of rank 1's GPU");
         check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for the data of rank 1's GPU");
+        check_piece();
         check_stopped();
         check_nccl();
         check_graphs();

@@ -1,7 +1,8 @@
 /* tests/gpu/test_peer_sums.c - sums over memory that the ranks' GPUs share: every element against a sum in the order of
  * the ranks computed here, in every type, of odd and large sizes, many in a row of changing sizes while ranks are
- * delayed, replayed in graphs, with values that are not numbers; the ranks' columns side by side; and the time of sums
- * beside NCCL's. argv: "quick" leaves that out, "times" does nothing else. */
+ * delayed, replayed in graphs, with values that are not numbers; sums of pieces, several of them under way; the ranks'
+ * columns side by side; and the time of sums beside NCCL's. argv: "quick" leaves that out, "pieces" and "times" do
+ * nothing but that. */
 #include "base/clock.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"
@@ -198,6 +199,151 @@ static void check_storm(void)
     ops->free(&q, s.weights);
 }
 
+/* ---- sums of pieces ---- */
+
+#define N_BESIDE  48 /* sums in a row */
+#define N_OF_KIND 6  /* of them, whose pieces have the same sizes */
+
+/* Sums of pieces, each of which has its own memory on host and device, between guards. */
+struct beside {
+    int n_pieces;
+    size_t n[COMM_PIECES], at[N_BESIDE][COMM_PIECES], bytes;
+    unsigned char *host, *device;
+};
+
+static uint64_t seed_of(int sum, int piece)
+{
+    return (uint64_t)(1000 + sum * COMM_PIECES + piece);
+}
+
+/* The sizes of the pieces of sum k. */
+static void set_sizes(struct beside *b, int k)
+{
+    static const size_t shape[][COMM_PIECES] = {{5000, 7003},
+                                                {1, 70001, 4096, 333},
+                                                {1 << 20, 1 << 20, 262145},
+                                                {8, 7, 16, 15},
+                                                {300001, 300001, 300001, 300007}};
+    const size_t *n = shape[k / N_OF_KIND % (int)(sizeof shape / sizeof shape[0])];
+    b->n_pieces = 0;
+    memcpy(b->n, n, sizeof b->n);
+    while (b->n_pieces < COMM_PIECES && n[b->n_pieces] > 0)
+        b->n_pieces++;
+}
+
+static void open_beside(struct beside *b, int n_sums)
+{
+    size_t size = dtype_bytes(q.act);
+    b->bytes = 0;
+    for (int k = 0; k < n_sums; k++) {
+        set_sizes(b, k);
+        for (int i = 0; i < b->n_pieces; i++) {
+            b->at[k][i] = b->bytes + 256;
+            b->bytes += 256 + (b->n[i] * size + 255) / 256 * 256 + 256;
+        }
+    }
+    b->host = take_memory(b->bytes);
+    b->device = ops->alloc(&q, b->bytes);
+    memset(b->host, 0xA5, b->bytes);
+    for (int k = 0; k < n_sums; k++) {
+        set_sizes(b, k);
+        for (int i = 0; i < b->n_pieces; i++)
+            fill(b->host + b->at[k][i], w.rank, seed_of(k, i), b->n[i]);
+    }
+    ops->upload(&q, b->device, b->bytes, b->host, b->bytes, b->bytes, 1);
+    ops->download(&q, b->host, b->device, b->bytes);
+    ops->wait(&q);
+}
+
+/* The sums as a layer enqueues them: a piece of the sum before ends, then that of this one begins; where the sizes
+ * change, all end. One of the ranks is late from time to time. */
+static void enqueue_beside(const struct beside *b, int n_sums, struct weight *held)
+{
+    struct beside now = *b;
+    for (int k = 0; k < n_sums; k++) {
+        set_sizes(&now, k);
+        if (k % N_OF_KIND == 0)
+            comm_end_sums(&comm, &q);
+        for (int i = 0; i < now.n_pieces; i++) {
+            if (mix(seed_of(k, i)) % (uint64_t)(3 * w.n_ranks) == (uint64_t)w.rank)
+                ops->fill_noise(&q, held, 1, 0, 1);
+            comm_end_sum(&comm, &q, i);
+            comm_begin_sum(&comm, &q, i, now.n_pieces, now.device + now.at[k][i], now.n[i]);
+        }
+    }
+    for (int i = COMM_PIECES - 1; i >= 0; i--)
+        comm_end_sum(&comm, &q, i);
+}
+
+/* Returns the number of elements that are other sums, or bytes beside them. */
+static size_t wrong_beside(struct beside *b, int n_sums)
+{
+    size_t size = dtype_bytes(q.act), bad = 0;
+    ops->download(&q, b->host, b->device, b->bytes);
+    ops->wait(&q);
+    for (int k = 0; k < n_sums; k++) {
+        set_sizes(b, k);
+        for (int i = 0; i < b->n_pieces; i++) {
+            const unsigned char *at = b->host + b->at[k][i];
+            size_t bytes = b->n[i] * size;
+            bad += wrong(at, seed_of(k, i), b->n[i]) + wrong_guards(at - 256, 256) +
+                   wrong_guards(at + bytes, (bytes + 255) / 256 * 256 - bytes + 256);
+        }
+    }
+    return bad;
+}
+
+/* Every place of a part that later sums use contains NaNs. */
+static void poison_beside(void)
+{
+    const size_t n = ((size_t)15 << 20) / dtype_bytes(q.act), bytes = COMM_PIECES * n * dtype_bytes(q.act);
+    unsigned char *host = take_memory(bytes), *device = ops->alloc(&q, bytes);
+    size_t bad = 0;
+    memset(host, 0xff, bytes);
+    for (int sum = 0; sum < 2; sum++) {
+        ops->upload(&q, device, bytes, host, bytes, bytes, 1);
+        for (int i = 0; i < COMM_PIECES; i++)
+            comm_begin_sum(&comm, &q, i, COMM_PIECES, device + (size_t)i * n * dtype_bytes(q.act), n);
+        comm_end_sums(&comm, &q);
+    }
+    ops->download(&q, host, device, bytes);
+    ops->wait(&q);
+    for (size_t i = 0; i < COMM_PIECES * n; i++)
+        bad += isnan(dtype_load(host, q.act, i)) == 0;
+    tap_all(bad == 0 && q.err.code == ERR_NONE, "numbers", "sums of pieces of NaN, %s on %d cuda ranks",
+            dtype_name(q.act), w.n_ranks);
+    ops->free(&q, device);
+    free(host);
+}
+
+static void check_beside(int n_sums)
+{
+    struct beside b;
+    struct weight held = {.data = ops->alloc(&q, 64 << 20), .type = DTYPE_F32, .rows = 1024, .cols = 16384};
+    char reason[80];
+    uint64_t calls = comm.n_all_reduces;
+    open_beside(&b, n_sums);
+    enqueue_beside(&b, n_sums, &held);
+    size_t bad = wrong_beside(&b, n_sums);
+    (void)snprintf(reason, sizeof reason, "%zu other sums or bytes beside them", bad);
+    tap_all(bad == 0 && q.err.code == ERR_NONE && comm.under_way == 0 && comm.n_all_reduces == calls + (uint64_t)n_sums,
+            reason, "%d sums in pieces, %s on %d cuda ranks", n_sums, dtype_name(q.act), w.n_ranks);
+    ops->free(&q, held.data);
+    ops->free(&q, b.device);
+    free(b.host);
+}
+
+/* A sum in pieces and whole sums take turns, and have the same bits. */
+static void check_all_beside(void)
+{
+    if (w.n_ranks < 2)
+        return;
+    poison_beside();
+    check_beside(1);
+    check_size(70000);
+    check_beside(N_BESIDE);
+}
+
 /* ---- columns side by side ---- */
 
 static void check_columns(int n_rows, int unit, int uneven)
@@ -293,18 +439,21 @@ int main(int argc, char **argv)
         fatal(&e);
     (void)device_open(&ops, &q, DEVICE_CUDA, DTYPE_BF16, 1, &w, &e);
     fatal_agree(&w, &e);
-    (void)comm_open(&comm, &w, ops, &q, &e);
+    (void)comm_open(&comm, &w, ops, &q, COMM_PIECES, &e);
     fatal_agree(&w, &e);
     tap_all(w.n_ranks == 1 || strcmp(comm.ops->name, "peer") == 0, comm.ops->name,
             "sums over peer memory on %d cuda ranks", w.n_ranks);
     for (q.act = 0; q.act < DTYPE_COUNT && strcmp(part, "times") != 0; q.act++) {
+        check_all_beside();
+        if (strcmp(part, "pieces") == 0)
+            continue;
         for (size_t i = 0; i < sizeof size / sizeof size[0]; i++)
             check_size(size[i]);
         check_not_numbers();
         check_storm();
         check_all_columns();
     }
-    if (strcmp(part, "quick") != 0 && w.n_ranks > 1) {
+    if (strcmp(part, "quick") != 0 && strcmp(part, "pieces") != 0 && w.n_ranks > 1) {
         (void)comm_open_nccl(&nccl, &w, &e);
         fatal_agree(&w, &e);
         show_times();

@@ -174,7 +174,7 @@ int main(int argc, char **argv)
                                         .max_len = MAX_LEN,
                                         .max_logit_rows = 96,
                                         .n_blocks = 288},
-                               tight = {5, 40, MAX_LEN, 5, 8, 0, 0, 0, 0, 0, 0, 0};
+                               tight = {5, 40, MAX_LEN, 5, 8, 0, 0, 0, 0, 0, 0, 0, 0};
     struct err e = {0};
     struct world w;
     json_error_t error;

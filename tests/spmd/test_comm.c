@@ -64,7 +64,7 @@ static void check_order(struct comm *c, float *x)
     }
 }
 
-/* Pieces follow each other, none is empty or too large, and there are more than one where there is enough. */
+/* Pieces follow each other, none is empty, and there are more than one where there is enough. */
 static void check_cuts(struct comm *c)
 {
     static const struct comm_cut cut[] = {{COMM_PIECES, 1, 1, 1 << 20},
@@ -80,14 +80,15 @@ static void check_cuts(struct comm *c)
                 int n = comm_pieces(c, rows, row), end = comm_piece_begin(c, rows, n, 0);
                 bool enough = c->n_ranks > 1 && rows >= 2 * cut[k].rows && (size_t)rows * row >= 2 * cut[k].bytes;
                 n_bad += n < 1 || n > cut[k].pieces || end != 0 || (n > 1 && !enough);
+                n_bad += n > 1 && (size_t)rows * row > cut[k].most;
                 for (int i = 0; i < n && n > 1; i++) {
                     int begin = end;
                     end = comm_piece_begin(c, rows, n, i + 1);
-                    n_bad += end <= begin || (size_t)(end - begin) * row > cut[k].most;
+                    n_bad += end <= begin;
                 }
                 n_bad += comm_piece_begin(c, rows, n, n) != rows;
                 n_cut += n > 1;
-                n_whole += n == 1 && enough && row % 16 == 0 && (size_t)rows * row < cut[k].most;
+                n_whole += n == 1 && enough && row % 16 == 0 && (size_t)rows * row <= cut[k].most;
             }
     c->cut = was;
     char reason[80];
@@ -102,7 +103,7 @@ static void check_pieces(struct comm *c, float *x)
     const struct comm_cut was = c->cut;
     uint64_t calls = c->n_all_reduces;
     bool same = true;
-    c->cut = (struct comm_cut){COMM_PIECES, 1, 1, SIZE_MAX / 2};
+    c->cut = (struct comm_cut){COMM_PIECES, 1, 1, SIZE_MAX};
     int n = comm_pieces(c, n_rows, (size_t)columns * sizeof *x);
     for (size_t i = 0; i < (size_t)n_rows * (size_t)columns; i++)
         x[i] = awkward(c->rank, i);

@@ -175,7 +175,7 @@ static void open_ground(struct ground *g, struct world *w)
     (void)network_open(&g->network, &m, &shard, NULL, false, &ops_cpu, &g->q, &e);
     (void)network_open_kv(&g->network, (const int[KV_KINDS]){12}, 0, &ops_cpu, &g->q, &e);
     fatal_agree(w, &e);
-    (void)comm_open(&g->comm, w, &g->ops, &g->q, &e);
+    (void)comm_open(&g->comm, w, &g->ops, &g->q, 1, &e);
     (void)persistent_sums_open(&g->sums, N_PLACES, w, &g->ops, &g->q, &e);
     fatal_agree(w, &e);
     host_pool_open(&g->pool);

@@ -1,6 +1,7 @@
 /* tests/spmd/test_pieces.c - steps whose rows are computed and summed in pieces (rank/model/layer.c): the logits are
- * those of whole steps, bit for bit, for a model of every shape of layer. On CPUs: the transports of GPUs do not cut
- * rows. */
+ * those of whole steps, bit for bit, for a model of every shape of layer. argv: nothing for CPUs; "cuda" for
+ * batch-invariant GPUs, whose pieces' sums run beside products (kernels/beside.h), then nothing or a part of the names
+ * of the fixtures to run. */
 #include "partition/checkpoint.h"
 #include "partition/side_tensors.h"
 #include "tests/gpu/side.h"
@@ -8,6 +9,8 @@
 #define N_SEQS  2
 #define MAX_LEN 56 /* positions of the shortest model used here */
 #define MOST    48 /* tokens of a step */
+
+static bool on_device;
 
 static void open_fixture(struct side *s, struct world *w, const char *name)
 {
@@ -17,7 +20,9 @@ static void open_fixture(struct side *s, struct world *w, const char *name)
     struct checkpoint c = {0};
     struct instance_setup setup = side_setup(N_SEQS, MAX_LEN, STEP_SEPARATE);
     setup.threads = 1;
-    setup.device = DEVICE_CPU;
+    setup.device = on_device ? DEVICE_CUDA : DEVICE_CPU;
+    setup.batch_invariant = on_device;
+    setup.limits.sum_pieces = COMM_PIECES;
     (void)snprintf(dir, sizeof dir, "tests/parity/fixtures/%s", name);
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && checkpoint_open(&c, dir, &e) == 0)
         (void)side_tensors_read(&c, &m, &e);
@@ -80,7 +85,7 @@ static void check_fixture(struct world *w, const char *name)
 
 int main(int argc, char **argv)
 {
-    static const char *const fixture[] = {"llama-14-2-gelu",
+    static const char *const on_cpus[] = {"llama-14-2-gelu",
                                           "mistral-window",
                                           "gptj-3h",
                                           "neox-parallel",
@@ -99,13 +104,29 @@ int main(int argc, char **argv)
                                           "q-fp8-channel",
                                           "q-gptq-order-8-asym",
                                           "q-int8",
-                                          "q-w4-moe"};
+                                          "q-w4-moe",
+                                          NULL};
+    static const char *const on_gpus[] = {"llama-heads64-bf16",
+                                          "neox-heads64-bf16",
+                                          "qwen2moe-heads64-bf16",
+                                          "glm4-heads128-f16",
+                                          "deepseek2-heads192-bf16",
+                                          "gptoss-heads64-bf16",
+                                          "gemma3-heads256-bf16",
+                                          "opt-heads64-bf16",
+                                          "q-fp8-channel-f16",
+                                          "q-w4-g128-bf16",
+                                          "llama-mha",
+                                          NULL};
     struct err e = {0};
     struct world w;
+    on_device = argc > 1 && strcmp(argv[1], "cuda") == 0;
+    const char *part = argc > 2 ? argv[2] : "";
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
-        check_fixture(&w, fixture[i]);
+    for (const char *const *name = on_device ? on_gpus : on_cpus; *name != NULL; name++)
+        if (strstr(*name, part) != NULL)
+            check_fixture(&w, *name);
     int status = tap_done();
     world_close(&w);
     return status;

@@ -406,7 +406,7 @@ static void reserves(void **state)
                                  .max_logit_rows = 4,
                                  .n_blocks = 7,
                                  .mask_words = 1},
-                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0, 0};
+                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);

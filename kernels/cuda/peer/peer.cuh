@@ -20,6 +20,10 @@
 #define PEER_HALF_BYTES (((size_t)16 << 20) + 4096)
 #define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be resident at once */
 
+/* Polls of a part: about 6 minutes, longer than the default deadline of a step, whose message says more
+ * (rank/watch/watch.h). */
+#define PEER_PATIENCE 1000000000u
+
 /* The hole: a NaN of each type, two of 16 bits or one of 32. The same NaN in a part is replaced by another one. */
 #define HOLE     0xffffffffu
 #define NOT_HOLE 0x7fff7fffu
@@ -30,12 +34,18 @@ struct peer_args {
     int rank, n_ranks;
 };
 
-/* The number of polls of a part after which a kernel traps, and the host memory that the host reads after a failed
- * launch (memory.cu). */
+/* The number of polls of a part after which a kernel of this file traps, and the host memory that the host reads after
+ * a failed launch (memory.cu). */
 static __constant__ struct {
     struct cuda_vain *vain;
     uint32_t looks;
 } peer_patience;
+
+static inline void peer_set_patience(struct queue *q, uint32_t looks)
+{
+    const decltype(peer_patience) patience = {cuda_state(q)->vain, looks};
+    CUDA_TRY(q, cudaMemcpyToSymbol(peer_patience, &patience, sizeof patience));
+}
 
 __device__ static inline uint4 peer_load(const uint4 *from)
 {

@@ -2,6 +2,7 @@
  * (peer.cuh); see kernels/peer.h. Small sums take one step: every rank writes its part to all others, and adds. Large
  * ones take two, and move 2 (n - 1) / n times the bytes instead of n - 1 times: each rank adds one stretch of the sum
  * and writes it to the others. */
+#include "kernels/cuda/peer/adding.cuh"
 #include "kernels/cuda/peer/peer.cuh"
 
 #include <stdlib.h>
@@ -9,65 +10,11 @@
 #define MOST_BYTES ((size_t)8 << 20) /* bytes of a sum at once: in two steps it needs twice as many of a half */
 #define THREADS    512
 
-/* Polls of a part: about 6 minutes, longer than the default deadline of a step, whose message says more
- * (rank/watch/watch.h). */
-#define PATIENCE 1000000000u
-
 /* The record that cuda_peer_open makes. */
 struct peer {
     struct peer_args args;
     size_t one_step_bytes; /* largest sum in one step */
 };
-
-/* The sum of n vectors of elements, in their order. */
-template <typename T, int R>
-__device__ static inline uint4 add_parts(const uint4 (&v)[R], int n)
-{
-    const int N = 16 / sizeof(T);
-    float sum[N];
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        const vec<T, N> part = *(const vec<T, N> *)&v[r];
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (r < n)
-                sum[i] = r == 0 ? to_float(part.e[i]) : sum[i] + to_float(part.e[i]);
-    }
-    vec<T, N> out;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        out.e[i] = from_float<T>(sum[i]);
-    return *(const uint4 *)&out;
-}
-
-/* The i-th 16 bytes of n elements, padded with zeros. */
-template <typename T>
-__device__ static inline uint4 vector_load(const T *data, unsigned i, size_t n)
-{
-    const int N = 16 / sizeof(T);
-    size_t first = (size_t)i * N;
-    if (first + N <= n)
-        return ((const uint4 *)data)[i];
-    vec<T, N> v;
-    for (int k = 0; k < N; k++)
-        v.e[k] = first + k < n ? data[first + k] : from_float<T>(0);
-    return *(const uint4 *)&v;
-}
-
-template <typename T>
-__device__ static inline void vector_store(T *data, unsigned i, size_t n, const uint4 &x)
-{
-    const int N = 16 / sizeof(T);
-    size_t first = (size_t)i * N;
-    if (first + N <= n) {
-        ((uint4 *)data)[i] = x;
-        return;
-    }
-    const vec<T, N> v = *(const vec<T, N> *)&x;
-    for (int k = 0; k < N; k++)
-        if (first + k < n)
-            data[first + k] = v.e[k];
-}
 
 /* The sum of all ranks' vectors; this rank's is `own`, that of rank r arrives at from + r * pitch. */
 template <typename T, int R>
@@ -199,8 +146,7 @@ static void with_ranks(int n_ranks, F f)
 
 void cuda_peer_patience(struct queue *q, uint32_t looks)
 {
-    const decltype(peer_patience) patience = {cuda_state(q)->vain, looks};
-    CUDA_TRY(q, cudaMemcpyToSymbol(peer_patience, &patience, sizeof patience));
+    peer_set_patience(q, looks);
 }
 
 const char *cuda_peer_refusal(struct queue *q, int n_ranks)
@@ -220,7 +166,7 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
     a->n_ranks = n_ranks;
     a->region[rank] = (uint4 *)cuda_alloc(q, 2 * PEER_HALF_BYTES);
     a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
-    cuda_peer_patience(q, PATIENCE);
+    cuda_peer_patience(q, PEER_PATIENCE);
     /* As measured on 2 and 4 H200s (docs/log/2026-11-22.md); beyond 4 ranks the way that moves fewer bytes. */
     p->one_step_bytes = n_ranks <= 2 ? 768 << 10 : n_ranks <= 4 ? 384 << 10 : 128 << 10;
     if (a->region[rank] == nullptr || a->turn == nullptr) {
