@@ -364,7 +364,7 @@ struct no_keys {
 
 template <typename T, bool WIDE, int HD, bool CODES, bool SINKS, bool SEVERAL, typename RING>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                          const attend_item &m, const void *sinks, uint32_t epoch, const RING &ring)
+                                          attend_item &m, const void *sinks, uint32_t epoch, const RING &ring)
 {
     const bool KEYS = RING::KEYS && (CODES ? HD == KEY_HEAD : HD <= KEY_HEAD);
     using number = typename std::conditional<CODES, __half, T>::type;
@@ -381,9 +381,14 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     attend_inputs<T, HD, CODES, SINKS, SEVERAL, KEYS>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
     const float scale = layer.scale * attend_scale<CODES>(a, layer, 0, m.kv);
-    if constexpr (KEYS)
+    if constexpr (KEYS && !WIDE)
         if (streamed)
+            ring.ring = attend_slots_apart<slot, number>(ring.ring, s, sh, m, ring.span, scale);
+    if constexpr (KEYS && WIDE)
+        if (streamed) {
             ring.ring = attend_slots<slot, number>(ring.ring, s, sh, m, ring.span, scale);
+            m.reopen(a, sh, layer); /* so that no register keeps it meanwhile */
+        }
     if (!streamed) {
         attend_sums<number, HD> sums;
         sums.clear();

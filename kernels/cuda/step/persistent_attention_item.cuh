@@ -114,6 +114,13 @@ struct attend_item : attend_target {
         }
         return part < n_parts && n_rows > 0;
     }
+    /* The same again of this block's first item. */
+    __device__ void reopen(const chain_args &a, const chain_shared &sh, const chain_layer &layer)
+    {
+        const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
+        *(attend_target *)this = shares.first;
+        open(a, layer, (int)blockIdx.x, shares.max_parts);
+    }
     /* Are all keys of the octet that begins with key0 visible? */
     __device__ bool sees(int key0) const
     {

@@ -58,10 +58,11 @@ struct attend_slot_numbers {
 };
 
 /* The warp's octets of this block's part, slot by slot: every warp waits for every slot and frees it. Returns the ring
- * behind them. Not inline: a step whose sequences are short would lose registers to it. */
+ * behind them. */
 template <typename SLOT, typename T, int HD, int SLOTS>
-__device__ __noinline__ static weight_ring<SLOTS>
-attend_slots(weight_ring<SLOTS> ring, attend_scratch<HD> *s, chain_shared sh, attend_item m, key_span span, float scale)
+__device__ static inline weight_ring<SLOTS> attend_slots(weight_ring<SLOTS> ring, attend_scratch<HD> *s,
+                                                         const chain_shared &sh, const attend_item &m, key_span span,
+                                                         float scale)
 {
     attend_sums<T, HD> sums;
     sums.clear();
@@ -93,6 +94,15 @@ attend_slots(weight_ring<SLOTS> ring, attend_scratch<HD> *s, chain_shared sh, at
     }
     sums.template store<SLOT::TOGETHER>(s, m.n_rows);
     return ring;
+}
+
+/* The same as a call: in a narrow step whose sequences are short it costs no registers. */
+template <typename SLOT, typename T, int HD, int SLOTS>
+__device__ __noinline__ static weight_ring<SLOTS> attend_slots_apart(weight_ring<SLOTS> ring, attend_scratch<HD> *s,
+                                                                     chain_shared sh, attend_item m, key_span span,
+                                                                     float scale)
+{
+    return attend_slots<SLOT, T>(ring, s, sh, m, span, scale);
 }
 
 #endif

@@ -138,7 +138,10 @@ struct chain_layout {
     int bias;     /* float [2][bias_rows] */
     int scales;   /* the same of the rows' scales, where there are any */
     int residual; /* float [n_tokens][x_rows] of the block's rows of the residual stream */
-    int kept;     /* the same of OUTPUT_KEPT */
+    union {
+        int kept;  /* narrow: the same of OUTPUT_KEPT */
+        int scale; /* wide: float [x_rows] weights of the residual stream's next norm */
+    };
     int cos_sin;  /* float [n_tokens][rope dims]; with rotations of their own for windowed layers two of these */
     int stream;   /* CHAIN_OUTPUTS: [n_tokens][hidden] the whole residual stream, 16-bit */
     int layers;   /* chain_layer [n_layers + 1] */
@@ -150,17 +153,13 @@ struct chain_layout {
     int hold;     /* int [2]: not 0 while no copies to shared memory may be requested; wide, of quantised weights: not 0
                      if the residual stream's next reader has 16-bit weights; and see stream_requested */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
-    union {
-        int scale; /* wide: float [x_rows] weights of the residual stream's next norm */
-        int keys;  /* narrow: key_requests, then key_span [n_layers], see persistent_keys.cuh */
-    };
+    int keys;     /* key_requests, then key_span [n_layers], see persistent_keys.cuh */
     int bytes;
     int bias_rows, x_rows;
 };
 
 /* The arrays that a wide step uses instead of words, see persistent_wide.cuh. */
 struct chain_wide {
-    const CUtensorMap *inputs;   /* device [2][CHAIN_PRODUCTS + 1]: of 8 and of 16 tokens */
     void *vector[CHAIN_VECTORS]; /* device [PERSISTENT_MAX_TOKENS][columns] */
     float *squares;  /* device [2][PERSISTENT_MAX_TOKENS][WIDE_BLOCKS]: sums over a block's rows of x[0], x[1] */
     uint32_t *ready; /* device [CHAIN_VECTORS][blocks]: the last epoch whose part a block has stored */
@@ -180,9 +179,13 @@ struct chain_args {
     enum norm_kind norm;
     float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
     enum activation activation;
-    const float *const *scales;    /* device [n_layers * CHAIN_PRODUCTS + 1] scales of each product's rows; NULL: they
+    const float *const *scales; /* device [n_layers * CHAIN_PRODUCTS + 1] scales of each product's rows; NULL: they
                                    have none */
-    const CUtensorMap *group_maps; /* device [the same][2]: maps of group scales and zeros; NULL: there are none */
+    union {
+        const CUtensorMap *group_maps; /* narrow: device [the same][2]: maps of group scales and zeros; NULL: there are
+                                          none */
+        const CUtensorMap *input_maps; /* wide: device [2][CHAIN_PRODUCTS + 1]: of vectors of 8 and of 16 tokens */
+    };
     bool group_zeros;
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
@@ -198,11 +201,8 @@ struct chain_args {
     unsigned long long *parts;     /* [items * parts][8][head_dim] floats, see persistent_attention.cuh */
     unsigned long long *part_sums; /* [items * parts][8][2] */
     unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
-    union {
-        struct chain_wide wide;
-        const CUtensorMap
-            *key_maps; /* narrow: device [n_layers][2] of keys, of values; NULL: they do not come through the ring */
-    };
+    const CUtensorMap *key_maps; /* device [n_layers][2] of keys, of values; NULL: they do not come through the ring */
+    struct chain_wide wide;
     /* of the step */
     CHAIN_TOKENS;
     const int32_t *token, *slot, *pos, *block_table;

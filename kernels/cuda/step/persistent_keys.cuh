@@ -84,7 +84,8 @@ __device__ static inline void key_open(const chain_args &a, const chain_shared &
 }
 
 /* Called by the threads that chain_sync synchronises, when the step's tokens are known. Only sequences that are divided
- * get keys through the ring. */
+ * get keys through the ring; WIDE: and others that are as long. */
+template <bool WIDE = false>
 __device__ static inline void key_make_spans(const chain_args &a, const chain_shared &sh)
 {
     const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
@@ -95,7 +96,8 @@ __device__ static inline void key_make_spans(const chain_args &a, const chain_sh
     for (int l = threadIdx.x; l < a.n_layers; l += CHAIN_THREADS) {
         attend_item m;
         *(attend_target *)&m = shares.first;
-        bool mine = has_one && m.open(a, layers[l], (int)blockIdx.x, shares.max_parts) && m.n_parts > 1;
+        bool mine = has_one && m.open(a, layers[l], (int)blockIdx.x, shares.max_parts) &&
+                    (m.n_parts > 1 || (WIDE && m.end - m.begin > MIN_OCTETS));
         key_spans(a, sh)[l] = mine ? key_span{m.begin / 2 * 2, m.end} : key_span{0, 0};
         any = any || mine;
     }
@@ -147,6 +149,17 @@ __device__ static inline void key_request(const chain_args &a, const chain_share
 __device__ static inline void key_request_end(const chain_args &a, const chain_shared &sh)
 {
     key_hand_over(a, sh, ~0ull);
+}
+
+/* Block i of the cache of this block's part in a layer; -1: there is none. */
+__device__ static inline int key_block(const chain_args &a, const chain_shared &sh, const key_span &span, int layer,
+                                       int i)
+{
+    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
+    const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
+    const int32_t *table =
+        a.block_table + (windowed ? a.windowed_table : 0) + (ptrdiff_t)target.slot * a.blocks_per_slot;
+    return i < (span.end - span.begin + 1) / 2 ? table[span.begin / 2 + i] : -1;
 }
 
 /* Calls f(map, y, block of the slot) for blocks first, first + STRIDE, .. of a slot's keys or values: a block is a box,
@@ -205,6 +218,43 @@ __device__ static inline void key_copy(const chain_args &a, const chain_shared &
                                     box_copy(ring + into * RING_SLOT_BYTES + at * bytes, map, 0, y, 0,
                                              filled + into * 8);
                                 });
+    }
+}
+
+/* The same by a warp alone, all blocks of each request. Its lanes know the rows of the keys of KEY_ROWS slots. */
+#define KEY_ROWS (32 / KEY_BLOCKS * 2)
+template <int KEYS>
+__device__ static inline void key_copy_all(const chain_args &a, const chain_shared &sh)
+{
+    key_requests *r = key_requests_of(a, sh);
+    const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS, lane = threadIdx.x % 32;
+    const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
+    if (!key_await_spans(a, sh))
+        return;
+    wait_for_previous(); /* steps before this one have stored keys and values */
+    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
+    int row = 0;
+#pragma unroll 1
+    for (int done = 0;; done++) {
+        while ((int)shared_acquire(shared_address(&r->n)) <= done)
+            __nanosleep(20);
+        const unsigned long long request = r->request[done % KEY_REQUESTS];
+        if (request == ~0ull)
+            return;
+        const int layer = (int)(request >> 32), slot = (int)(request >> 16 & 65535);
+        const uint32_t into = (uint32_t)request & 65535;
+        const key_span span = key_spans(a, sh)[layer];
+        if (slot % KEY_ROWS == 0)
+            row = (max(key_block(a, sh, span, layer, slot / 2 * KEY_BLOCKS + lane), 0) * a.n_kv_heads + target.kv) *
+                  KV_BLOCK_TOKENS;
+        const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
+        const int n = span.blocks(slot), from = slot % KEY_ROWS / 2 * KEY_BLOCKS;
+#pragma unroll 1
+        for (int i = 0; i < n; i++) {
+            const int y = __shfl_sync(0xffffffffu, row, from + i);
+            if (lane == 0)
+                box_copy(ring + into * RING_SLOT_BYTES + i * bytes, map, 0, y, 0, filled + into * 8);
+        }
     }
 }
 

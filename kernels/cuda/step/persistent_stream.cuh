@@ -48,6 +48,11 @@ struct weight_ring {
     {
         return full + (SLOTS + i) * 8;
     }
+    /* The barrier of the next slot's activations, in a wide step. */
+    __device__ uint32_t arrived() const
+    {
+        return full + (2 * SLOTS + slot) * 8;
+    }
     /* PACKED: the offset of a slot's weights, and the bytes that it takes of the ring: words after the barriers. */
     __device__ uint32_t place_of(int i) const
     {
@@ -283,12 +288,15 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         *stream_requested(a, sh) = n;
         while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             ;
-        if (now.has_keys())
+        if (now.has_keys()) {
             key_request(a, sh, now.product / CHAIN_PRODUCTS, -now.tile, ring.slot);
-        else
+            if (WIDE) /* no activations will */
+                barrier_arrive(ring.arrived());
+        } else {
             stream_slot<WIDE, FORM>(
                 a, now, boxes, into, group_place_of<FORM>(a, sh, SLOTS, ring.slot),
                 [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) { box_copy(to, map, x, y, z, barrier); });
+        }
         barrier_expect(barrier, bytes); /* no copy's end completes the barrier before this arrival */
         ring.advance();
     }

@@ -1,6 +1,6 @@
 /* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it supports, how
  * their products are tiled, its memory, its launch. */
-#include "kernels/cuda/step/persistent_attention_item.cuh"
+#include "kernels/cuda/step/persistent_keys.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/cuda/step/persistent_wide_kernels.h"
 
@@ -48,8 +48,8 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
         l.bias_rows = max(l.bias_rows, p->gated ? 2 * rows : rows);
         l.x_rows = k == CHAIN_PRODUCTS - 1 ? rows : l.x_rows;
     }
-    int *const offset[] = {&l.input,  &l.bias,   &l.scales, &l.residual, &l.scale, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares, &l.attend, &l.barriers, &l.hold,  &l.bytes};
+    int *const offset[] = {&l.input,  &l.bias,   &l.scales, &l.residual, &l.scale,    &l.cos_sin, &l.layers,
+                           &l.tokens, &l.shares, &l.attend, &l.keys,     &l.barriers, &l.hold,    &l.bytes};
     const int size[] = {max(sums, attend_scratch_bytes(a->head_dim)),
                         l.bias_rows * 4,
                         a->scales != nullptr ? l.bias_rows * 4 : 0,
@@ -60,6 +60,7 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
+                        (int)sizeof(struct key_requests) + a->n_layers * (int)sizeof(struct key_span),
                         3 * WIDE_SLOTS * 8,
                         2 * (int)sizeof(int)};
     place_shared(offset, size, at);
@@ -123,7 +124,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
         });
     const int vector[CHAIN_PRODUCTS + 1] = {VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_AFTER_ATTENTION, VECTOR_ACTIVATED,
                                             VECTOR_AFTER_MLP};
-    a->wide.inputs = p->input_maps = upload_maps(q, 2 * (CHAIN_PRODUCTS + 1), [&](CUtensorMap *to, auto encode) {
+    a->input_maps = p->input_maps = upload_maps(q, 2 * (CHAIN_PRODUCTS + 1), [&](CUtensorMap *to, auto encode) {
         for (int tokens = 8; tokens <= PERSISTENT_MAX_TOKENS; tokens *= 2)
             for (int k = 0; k <= CHAIN_PRODUCTS; k++)
                 make_map(q, to++, encode,

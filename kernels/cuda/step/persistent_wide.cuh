@@ -35,11 +35,6 @@ template <int SLOTS>
 struct wide_ring : weight_ring<SLOTS> {
     using weight_ring<SLOTS>::weight_ring;
 
-    /* The barrier of the next slot's activations. */
-    __device__ uint32_t arrived() const
-    {
-        return this->full + (2 * SLOTS + this->slot) * 8;
-    }
     __device__ void open() const
     {
         for (int i = 0; i < SLOTS; i++)
@@ -111,7 +106,7 @@ __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const cha
                                                int k)
 {
     int tokens = wide_box_tokens(a), lines = wide_lines(a.product[k]), bytes = lines * tokens * 128;
-    const CUtensorMap *map = a.wide.inputs + (tokens > 8 ? CHAIN_PRODUCTS + 1 : 0) + k;
+    const CUtensorMap *map = a.input_maps + (tokens > 8 ? CHAIN_PRODUCTS + 1 : 0) + k;
     copies_see_writes();
     for (int tile = 0; tile < sh.share[k].n_tiles; tile++)
         for (int step = 0; step < sh.share[k].n_steps; step++) {
@@ -123,8 +118,8 @@ __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const cha
         }
 }
 
-/* The same for all products. Called by one warp; epoch: of the embedding. */
-template <int SLOTS>
+/* The same for all products. KEYS: see stream_weights. Called by one warp; epoch: of the embedding. */
+template <int SLOTS, int KEYS>
 __device__ static inline void wide_inputs(const chain_args &a, const chain_shared &sh, uint32_t epoch)
 {
     wide_ring<SLOTS> ring(a, sh);
@@ -134,6 +129,10 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
         epoch += product % CHAIN_PRODUCTS == 0;
         if (sh.share[k].n_tiles == 0)
             continue;
+        /* Slots of keys and values get no activations. They are passed without a look: once the output's activations
+         * are there, this block has read them all, and phases are in step again. */
+        for (int n = KEYS > 0 && k == a.attention_before ? key_slots(a, sh, product / CHAIN_PRODUCTS) : 0; n > 0; n--)
+            ring.advance();
         if (p.input == INPUT_NORMED)
             wide_await(a, p.x, p.x == VECTOR_AFTER_MLP ? epoch - 1 : epoch); /* the first is the preceding layer's
                                                                                 output */
@@ -399,6 +398,21 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
     }
 }
 
+/* This block's part of a layer's attention; not FULL: keys of heads that fit come through the ring. */
+template <typename T, int SLOTS, bool FULL>
+__device__ static inline void wide_attention(wide_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                             int layer, uint32_t epoch)
+{
+    const chain_layer &of = sh.at<chain_layer>(a.at.layers)[layer];
+    if constexpr (FULL)
+        chain_attention<T, true, false, ATTEND_ANY>(a, sh, of, epoch);
+    else if (a.head_dim > KEY_HEAD)
+        chain_attention<T, true, false, ATTEND_NUMBERS, 256>(a, sh, of, epoch);
+    else
+        chain_attention<T, true, false, ATTEND_NUMBERS, 0, attend_ring<SLOTS>>(a, sh, of, epoch, nullptr,
+                                                                               {ring, key_spans(a, sh)[layer]});
+}
+
 /* See persistent_kernel. CODES: CHAIN_WIDE_CODES */
 template <typename T, int SLOTS, bool FULL, bool CODES = CHAIN_WIDE_CODES>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
@@ -406,24 +420,29 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
 {
     char *shared = (char *)__cvta_shared_to_generic(WIDE_SHARED_BEGIN);
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
+    const int KEYS = FULL ? 0 : 2; /* bytes of an element of keys and values in the ring; 0: none are */
     wide_ring<SLOTS> ring(a, sh);
     int warp = threadIdx.x / 32;
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
         *stream_requested(a, sh) = 0;
+        if (KEYS > 0)
+            key_open(a, sh);
     }
     chain_open_tables(a, sh);
     __syncthreads();
     if (warp >= CHAIN_WARPS) {
         give_registers<WIDE_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_weights<SLOTS, true, FORM_NONE>(a, sh);
+            stream_weights<SLOTS, true, FORM_NONE, KEYS>(a, sh);
         if (threadIdx.x == (WIDE_INPUT_WARP + 1) * 32)
-            stream_ahead<SLOTS, true, FORM_NONE>(a, sh);
+            stream_ahead<SLOTS, true, FORM_NONE, KEYS>(a, sh);
+        if (KEYS > 0 && warp == WIDE_INPUT_WARP + 2)
+            key_copy_all<KEYS>(a, sh);
         if (warp == WIDE_INPUT_WARP) {
             wait_for_previous();
-            wide_inputs<SLOTS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));
+            wide_inputs<SLOTS, KEYS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));
         }
         return;
     }
@@ -432,6 +451,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
     const chain_layer *layers = sh.at<chain_layer>(a.at.layers);
     chain_open_step(a, sh);
+    if (KEYS > 0)
+        key_make_spans<true>(a, sh);
     wide_fetch_scale<T>(a, sh, layers[0].norm[0]);
     chain_sync();
     wide_ready_x(a, VECTOR_AFTER_MLP, chain_embed<T, true>(a, sh, epoch), epoch);
@@ -446,7 +467,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (CHAIN_WIDE_CODES && product == a.n_layers * CHAIN_PRODUCTS - 1 && threadIdx.x == 0)
             *sh.at<int>(a.at.hold) = a.product[CHAIN_HEAD].spans == 1;
         if (k == a.attention_before) {
-            chain_attention<T, true, false, FULL ? ATTEND_ANY : ATTEND_NUMBERS>(a, sh, *layer, epoch);
+            wide_attention<T, SLOTS, FULL>(ring, a, sh, product / CHAIN_PRODUCTS, epoch);
             wide_ready(a, VECTOR_ATTENDED, epoch);
         }
         wide_step<T>(ring, a, sh, product, layer, epoch);
