@@ -532,6 +532,31 @@ static void test_attention_alike(void **unused)
         }
 }
 
+/* The same with thousands of keys, whose steps blocks divide and hand on: lengths around rounds of steps, up to 8 and
+ * up to 20 query heads a KV head, the first key seen amid the steps. */
+static void test_attention_alike_long(void **unused)
+{
+    (void)unused;
+    static const float sinks[20] = {0.5f, -3, 4, 80, 0, 1, -200, 5};
+    static const float slopes[20] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.5f, 0.001f, 0.25f, 1};
+    const int dims[] = {64, 80, 96, 128, 256}, per_kv[] = {4, 9, 1, 8, 20};
+    const int len[][4] = {{6400, 4102, 1200, 40}, {1032, 2054, 6399, 1024}, {2055, 3900, 900, 5000}};
+    if (!backend_is_invariant())
+        return;
+    for (int d = 0; d < 5; d++)
+        for (int mode = 0; mode < 3; mode++) {
+            if (!backend_is_device() && (d + mode) % 5 != 0)
+                continue;
+            int of_kv = per_kv[(d + mode) % 5], n_kv = of_kv < 8 ? 2 : 1;
+            struct heads heads = {of_kv * n_kv, n_kv, dims[d], 0, 0, of_kv, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
+            heads.window = mode == 2 ? 1500 : 0;
+            heads.sinks = mode == 1 ? sinks : NULL;
+            heads.alibi_slopes = mode == 2 ? slopes : NULL;
+            heads.scale = (mode == 0 ? 4.0f : 1.0f) / sqrtf((float)heads.head_dim);
+            check_alike(heads, 4, 400, len[mode]);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -539,7 +564,7 @@ int main(void)
         cmocka_unit_test(test_prefixes),          cmocka_unit_test(test_attention_many),
         cmocka_unit_test(test_attention_prompts), cmocka_unit_test(test_attention_chunks),
         cmocka_unit_test(test_attention_nan),     cmocka_unit_test(test_attention_invariance),
-        cmocka_unit_test(test_attention_alike),
+        cmocka_unit_test(test_attention_alike),   cmocka_unit_test(test_attention_alike_long),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -15,11 +15,12 @@
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
+#include <type_traits>
 
 #define LATENT_DIVIDED   128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
 #define LATENT_PARTS     4
 #define SAME_LEAST_PARTS 4  /* into which the steps of an item of attention_same.cuh are divided, if they are */
-#define SAME_PARTS       16 /* at most */
+#define SAME_PARTS       32 /* at most */
 #define SHARED_BYTES     ((size_t)64 << 20) /* of sums over shared keys */
 
 /* Combines the warps' sums into the result. */
@@ -307,21 +308,43 @@ static void with_slots(bool many, F f)
         f(ring_slots<6>());
 }
 
-/* The number of parts of an item's steps, 1: not divided, for n tokens; memory for their scores. */
+/* Calls f(halves) for the halves of an item's rows, eight each. */
+template <typename F>
+static void with_halves(int rows, F f)
+{
+    if (rows > 8)
+        f(std::integral_constant<int, 2>());
+    else
+        f(std::integral_constant<int, 1>());
+}
+
+/* Into how many parts the steps of n_items items are divided, 1: they are not. A part for each multiprocessor leaves
+ * room there for the blocks that add values. */
+static int same_parts(int n_items, int n_multiprocessors)
+{
+    int parts = n_multiprocessors / n_items;
+    if (parts < SAME_LEAST_PARTS && 2 * n_multiprocessors / n_items >= SAME_LEAST_PARTS)
+        parts = SAME_LEAST_PARTS;
+    return parts < SAME_LEAST_PARTS ? 1 : parts < SAME_PARTS ? parts : SAME_PARTS;
+}
+
+/* Divides the items of n tokens if there is memory for their scores. */
 template <typename T, int HD>
-static int same_parts(const struct queue *q, attention_args<T> *a, int n)
+static void divide_same(const struct queue *q, attention_args<T> *a, int n)
 {
     using layout = same_layout<HD>;
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    size_t n_items = (size_t)n * items_of(&a->heads), most = 2 * (size_t)cuda_state(q)->n_multiprocessors / n_items;
+    size_t n_items = (size_t)n * items_of(&a->heads);
     size_t steps = (size_t)(a->blocks_per_slot + layout::PAGES - 1) / layout::PAGES;
-    size_t n_rows = n_items * steps * DECODE_ROWS;
+    a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
+    a->rows_per_item = a->heads.heads_per_kv < DECODE_ROWS ? a->heads.heads_per_kv : DECODE_ROWS;
+    size_t scores = n_items * steps * (size_t)(a->rows_per_item > 8 ? 16 : 8) * layout::STEP;
+    size_t tops = n_items * steps * DECODE_ROWS * SAME_WARPS;
+    bool fits = n_items * (steps + 1) <= MAX_ITEMS && (scores + tops) * sizeof(float) <= PARTIAL_BYTES;
     a->partial = s->partial;
-    a->partial_sums = (float2 *)(s->partial + n_rows * layout::STEP);
-    if (steps <= SAME_WHOLE || most < SAME_LEAST_PARTS ||
-        n_rows * (layout::STEP + SAME_WARPS) * sizeof(float) > PARTIAL_BYTES)
-        return 1;
-    return most < SAME_PARTS ? (int)most : SAME_PARTS;
+    a->partial_sums = (float2 *)(s->partial + scores);
+    a->n_arrived = s->n_arrived;
+    a->max_parts = steps > SAME_WHOLE && fits ? same_parts((int)n_items, cuda_state(q)->n_multiprocessors) : 1;
 }
 
 /* The first n tokens, each by itself. */
@@ -329,19 +352,19 @@ template <typename T, int HD>
 static void attend_same(struct queue *q, attention_args<T> a, int n)
 {
     bool early = cuda_state(q)->launches_early;
-    unsigned n_items = (unsigned)items_of(&a.heads), parts = (unsigned)same_parts<T, HD>(q, &a, n);
-    dim3 grid((unsigned)n, n_items, parts);
-    a.head_parts = (a.heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
+    unsigned n_items = (unsigned)items_of(&a.heads);
+    divide_same<T, HD>(q, &a, n);
     with_slots((size_t)n * n_items > 2 * (size_t)cuda_state(q)->n_multiprocessors, [&](auto slots) {
         const int SLOTS = decltype(slots)::value;
-        launch_early(q, early, attention_same<T, HD, SLOTS>, grid, SAME_WARPS * 32, sizeof(same_shared<T, HD, SLOTS>),
-                     a);
+        launch_early(q, early, attention_same<T, HD, SLOTS>, dim3((unsigned)n, n_items, (unsigned)a.max_parts),
+                     SAME_WARPS * 32, sizeof(same_shared<T, HD, SLOTS>), a);
     });
-    if (parts == 1)
-        return;
-    launch_early(q, early, attention_same_weights<T, HD>, grid, SAME_WARPS * 32, 0, a);
-    launch_early(q, early, attention_same_values<T, HD>, dim3((unsigned)n, n_items, HD / 16), 32, sizeof(same_ring<HD>),
-                 a);
+    if (a.max_parts > 1)
+        with_halves(a.rows_per_item, [&](auto halves) {
+            const int HALVES = decltype(halves)::value;
+            launch_early(q, early, attention_same_values<T, HD, HALVES>, dim3((unsigned)n, n_items, HD / 16),
+                         SAME_THREADS, sizeof(same_ring<HD, HALVES>), a);
+        });
 }
 
 /* A few tokens with neighbours count as single. */
@@ -436,17 +459,31 @@ static cudaError_t allow_cache()
     return rc;
 }
 
+/* The kernels of divided items share multiprocessors, whose memory the driver must not divide for one of them alone. */
+static cudaError_t allow_same_kernel(const void *kernel, size_t bytes)
+{
+    cudaError_t rc = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    return rc != cudaSuccess ? rc
+                             : cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                    cudaSharedmemCarveoutMaxShared);
+}
+
 template <typename T, int HD>
 static cudaError_t allow_same()
 {
-    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_same_values<T, HD>, most, sizeof(same_ring<HD>));
+    cudaError_t rc = cudaSuccess;
+    for (int rows : {8, 16})
+        with_halves(rows, [&](auto halves) {
+            const int HALVES = decltype(halves)::value;
+            if (rc == cudaSuccess)
+                rc = allow_same_kernel((const void *)attention_same_values<T, HD, HALVES>,
+                                       sizeof(same_ring<HD, HALVES>));
+        });
     for (bool many : {false, true})
         with_slots(many, [&](auto slots) {
             const int SLOTS = decltype(slots)::value;
             if (rc == cudaSuccess)
-                rc = cudaFuncSetAttribute((const void *)attention_same<T, HD, SLOTS>, most,
-                                          sizeof(same_shared<T, HD, SLOTS>));
+                rc = allow_same_kernel((const void *)attention_same<T, HD, SLOTS>, sizeof(same_shared<T, HD, SLOTS>));
         });
     return rc;
 }

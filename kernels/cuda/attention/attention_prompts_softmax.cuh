@@ -78,18 +78,19 @@ struct prompt_rows {
             best[i] = all;
         }
     }
-    /* Turns the scores of KEYS keys into weights, and adds these. */
-    template <int KEYS>
-    __device__ static void weigh_keys(float *s, float scale, const float (&base)[2], float (&part)[2])
+    /* Turns the scores of KEYS keys into weights, and adds these. ROWS: of this thread, 1 or 2 */
+    template <int KEYS, int ROWS = 2>
+    __device__ static void weigh_keys(float *s, float scale, const float (&base)[2], float (&part)[ROWS])
     {
 #pragma unroll
-        for (int i = 0; i < KEYS / 2; i++) {
-            s[i] = fast_exp2(fmaf(s[i], scale, -base[i / 2 % 2]));
-            part[i / 2 % 2] = i == 0 || i == 2 ? s[i] : part[i / 2 % 2] + s[i];
+        for (int i = 0; i < KEYS / 4 * ROWS; i++) {
+            s[i] = fast_exp2(fmaf(s[i], scale, -base[i / 2 % ROWS]));
+            part[i / 2 % ROWS] = i == 0 || i == 2 * (ROWS - 1) ? s[i] : part[i / 2 % ROWS] + s[i];
         }
     }
     /* part: sums of the weights of each quarter of a step */
-    __device__ static float sum_of_step(const float (&part)[4][2], int i)
+    template <int ROWS>
+    __device__ static float sum_of_step(const float (&part)[4][ROWS], int i)
     {
         return (part[0][i] + part[1][i]) + (part[2][i] + part[3][i]);
     }

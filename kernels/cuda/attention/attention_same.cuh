@@ -8,7 +8,7 @@
  * pieces through a ring of its own: its blocks of keys, then 64 keys' values at a time.
  *
  * Few items with many keys are divided without another order of sums: blocks of the grid compute the scores of some
- * steps each, and attention_same_parts.cuh does the rest. */
+ * steps each, and attention_same_parts.cuh, which runs beside them, does the rest. */
 #ifndef ATTENTION_ATTENTION_SAME_CUH
 #define ATTENTION_ATTENTION_SAME_CUH
 
@@ -73,19 +73,22 @@ struct same_item {
     {
         return block >= m.begin && block < m.end;
     }
+    __device__ int entry_of(int block) const
+    {
+        return is_seen(block) ? m.table[block] : -1;
+    }
     __device__ int entry(int of_group) const
     {
-        int block = of_group * 32 + lane;
-        return is_seen(block) ? m.table[block] : -1;
+        return entry_of(of_group * 32 + lane);
     }
     __device__ int first_block(int step) const
     {
         return (last_step - step) * layout::PAGES;
     }
-    /* Loads the first entries of the block table, for steps from `step` on. */
-    __device__ void find_blocks(int step)
+    /* Loads the first entries of the block table. */
+    __device__ void find_blocks()
     {
-        group = first_block(step) / 32;
+        group = first_block(0) / 32;
         ids = entry(group);
         ids_before = entry(group - 1);
     }
@@ -107,20 +110,26 @@ struct same_item {
         const T *page = a.v_cache + ((size_t)max(id, 0) * a.heads.n_kv_heads + m.kv) * (KV_BLOCK_TOKENS * HD);
         async_copy(to, page + row % KV_BLOCK_TOKENS * HD + unit * 8, wanted);
     }
-    /* ---- what the kernels of divided items hand on: see attention_same_parts.cuh ---- */
+    /* ---- what blocks hand on of divided items: see attention_same_parts.cuh ---- */
     __device__ size_t place_of(int step) const
     {
         return (size_t)m.index * (size_t)((a.blocks_per_slot + layout::PAGES - 1) / layout::PAGES) + (size_t)step;
     }
-    /* The scores of a warp's keys: [KEYS / 8][lanes]. */
-    __device__ float4 *scores_of(int step, int warp) const
+    /* The scores of eight rows: [PAGES][lanes]. half: 0, or 1 if an item has more than eight rows. */
+    __device__ float4 *scores_of(int step, int half) const
     {
-        return (float4 *)a.partial + (place_of(step) * SAME_WARPS + warp) * (layout::KEYS / 8 * 32);
+        size_t halves = a.rows_per_item > 8 ? 2 : 1;
+        return (float4 *)a.partial + (place_of(step) * halves + half) * (layout::PAGES * 32);
     }
     /* A row's best scores, by warps. */
     __device__ float *tops_of(int step, int row) const
     {
         return (float *)a.partial_sums + (place_of(step) * DECODE_ROWS + row) * SAME_WARPS;
+    }
+    /* The number of warps that have stored their scores of a step. */
+    __device__ unsigned *stored_of(int step) const
+    {
+        return a.n_arrived + (size_t)gridDim.x * gridDim.y + place_of(step);
     }
 };
 
@@ -139,16 +148,16 @@ struct same_warp : same_item<T, HD> {
     using typename item::layout;
     static const int OWN = layout::OWN, TILES = layout::TILES, KEYS = layout::KEYS;
     same_shared<T, HD, SLOTS> *sh;
-    int warp, tile0, end; /* end: of the steps of this block */
-    int slot;             /* of the oldest piece */
-    unsigned there;       /* a bit for every slot whose keys exist */
+    int warp, tile0, part;
+    int slot = 0;       /* of the oldest piece */
+    unsigned there = 0; /* a bit for every slot whose keys exist */
     attention_query<T, HD> query;
     prompt_rows<KEYS> rows;
     float out[TILES][4];
 
     __device__ same_warp(const attention_args<T> &args, same_shared<T, HD, SLOTS> *shared)
         : item(args, (int)blockIdx.x, (int)blockIdx.y), sh(shared), warp((int)threadIdx.x / 32),
-          tile0((int)threadIdx.x / 32 * TILES)
+          tile0((int)threadIdx.x / 32 * TILES), part((int)blockIdx.z)
     {
     }
 
@@ -159,9 +168,8 @@ struct same_warp : same_item<T, HD> {
         int which = slot + ahead;
         return sh->slot[warp][which < SLOTS ? which : which - SLOTS];
     }
-    __device__ void fetch_keys(int block)
+    __device__ void fetch_keys(int id)
     {
-        int id = __shfl_sync(0xffffffffu, ids, block % 32);
         there = (there & ~(1u << slot)) | (unsigned)(id >= 0) << slot;
         if (id < 0)
             return;
@@ -189,31 +197,25 @@ struct same_warp : same_item<T, HD> {
                 this->copy_value(to + layout::values::at(row, unit), block0, row, id, tile0 + unit);
         }
     }
-    /* Starts to copy to the oldest piece's slot, which thereby becomes the newest: piece number `piece` of a step that
-     * has COUNT, or of those after it. */
-    template <int COUNT>
-    __device__ __forceinline__ void fetch(int step, int piece)
+    __device__ void end_fetch()
     {
-        step += piece / COUNT;
-        piece %= COUNT;
-        if (step < end) {
-            int block0 = this->turn_to(step);
-            if (piece < OWN)
-                fetch_keys(block0 + warp * OWN + piece);
-            else
-                fetch_values(block0 + (piece - OWN) * (SAME_VALUES / KV_BLOCK_TOKENS));
-        }
         async_commit();
         slot = slot + 1 < SLOTS ? slot + 1 : 0;
     }
-    template <int COUNT>
-    __device__ void fetch_first(int step)
+    /* Starts to copy to the oldest piece's slot, which thereby becomes the newest: piece number `piece` of a step, or
+     * of those after it. */
+    __device__ __forceinline__ void fetch(int step, int piece)
     {
-        slot = 0;
-        there = 0;
-#pragma unroll
-        for (int i = 0; i < SLOTS; i++)
-            fetch<COUNT>(step, i);
+        step += piece / (2 * OWN);
+        piece %= 2 * OWN;
+        if (step < n_steps) {
+            int block0 = this->turn_to(step), block = block0 + warp * OWN + piece;
+            if (piece < OWN)
+                fetch_keys(__shfl_sync(0xffffffffu, ids, block % 32));
+            else
+                fetch_values(block0 + (piece - OWN) * (SAME_VALUES / KV_BLOCK_TOKENS));
+        }
+        end_fetch();
     }
 
     /* ---- scores and weights ---- */
@@ -249,9 +251,9 @@ struct same_warp : same_item<T, HD> {
             rows.mask_earlier(s, key0);
         rows.mask_absent(s, present);
     }
-    /* Lets its copies follow, of COUNT pieces a step. */
-    template <int COUNT>
-    __device__ void score_step(float (&s)[KEYS / 2], int step)
+    /* fetch_after(piece): lets the copy follow that takes a piece's slot. */
+    template <typename F>
+    __device__ void score_step(float (&s)[KEYS / 2], int step, F fetch_after)
     {
         async_wait<SLOTS - OWN>();
         __syncwarp();
@@ -259,7 +261,7 @@ struct same_warp : same_item<T, HD> {
 #pragma unroll
         for (int p = 0; p < OWN; p++) {
             __syncwarp(); /* the slot may be refilled */
-            fetch<COUNT>(step, p + SLOTS);
+            fetch_after(p);
         }
     }
     /* The best scores of all warps. */
@@ -328,7 +330,7 @@ struct same_warp : same_item<T, HD> {
             __syncwarp();
             add_values(this->first_block(step), p * (SAME_VALUES / KV_BLOCK_TOKENS));
             __syncwarp();
-            fetch<2 * OWN>(step, OWN + p + SLOTS);
+            fetch(step, OWN + p + SLOTS);
         }
     }
     __device__ void store()
@@ -376,11 +378,13 @@ struct same_warp : same_item<T, HD> {
     __device__ void attend_whole()
     {
         float s[KEYS / 2], top[2];
-        fetch_first<2 * OWN>(0);
+#pragma unroll
+        for (int i = 0; i < SLOTS; i++)
+            fetch(0, i);
         load_query();
         begin_rows();
         for (int step = 0; step < n_steps; step++) {
-            score_step<2 * OWN>(s, step);
+            score_step(s, step, [&](int p) { fetch(step, p + SLOTS); });
             rows.highest(s, top);
             join_tops(top);
             weigh(s, top);
@@ -389,22 +393,61 @@ struct same_warp : same_item<T, HD> {
         async_wait<0>();
         store();
     }
-    /* Stores the scores of steps [begin, end). */
-    __device__ void attend_part(int begin)
+
+    /* ---- a part of a divided item: every max_parts-th step from step `part` on ---- */
+
+    __device__ int step_of(int piece) const
+    {
+        return part + piece / OWN * a.max_parts;
+    }
+    /* A lane's entry of the block table: of piece number `first` + lane of the part's keys. */
+    __device__ void find_pieces(int first)
+    {
+        int piece = first + lane, step = step_of(piece);
+        ids = step < n_steps ? this->entry_of(this->first_block(step) + warp * OWN + piece % OWN) : -1;
+    }
+    __device__ __forceinline__ void fetch_of_part(int piece)
+    {
+        if (piece > 0 && piece % 32 == 0)
+            find_pieces(piece);
+        if (step_of(piece) < n_steps)
+            fetch_keys(__shfl_sync(0xffffffffu, ids, piece % 32));
+        end_fetch();
+    }
+    /* Stores the warp's scores of a step, and tells so. */
+    __device__ void hand_on(const float (&s)[KEYS / 2], const float (&top)[2], int step)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int row = lane / 4 + half * 8, at = half * 2;
+            if (row >= m.n_rows)
+                continue;
+            float4 *to = this->scores_of(step, half) + warp * OWN * 32 + lane;
+#pragma unroll
+            for (int p = 0; p < OWN; p++, at += 8)
+                to[p * 32] = make_float4(s[at], s[at + 1], s[at + 4], s[at + 5]);
+            if (lane % 4 == 0)
+                this->tops_of(step, row)[warp] = top[half];
+        }
+        __syncwarp();
+        if (lane == 0) { /* for all lanes: fences and barriers are cumulative */
+            __threadfence();
+            atomicAdd(this->stored_of(step), 1u);
+        }
+    }
+    /* After find_pieces(0). */
+    __device__ void attend_part()
     {
         float s[KEYS / 2], top[2];
-        fetch_first<OWN>(begin);
+#pragma unroll
+        for (int i = 0; i < SLOTS; i++)
+            fetch_of_part(i);
         load_query();
         begin_rows();
-        for (int step = begin; step < end; step++) {
-            score_step<OWN>(s, step);
+        for (int piece = 0; step_of(piece) < n_steps; piece += OWN) {
+            score_step(s, step_of(piece), [&](int p) { fetch_of_part(piece + p + SLOTS); });
             rows.highest(s, top);
-            float4 *to = this->scores_of(step, warp) + lane;
-#pragma unroll
-            for (int i = 0; i < KEYS / 8; i++)
-                to[i * 32] = make_float4(s[i * 4], s[i * 4 + 1], s[i * 4 + 2], s[i * 4 + 3]);
-            if (lane % 4 == 0)
-                this->tops_of(step, lane / 4)[warp] = top[0], this->tops_of(step, lane / 4 + 8)[warp] = top[1];
+            hand_on(s, top, step_of(piece));
         }
         async_wait<0>();
     }
@@ -418,24 +461,30 @@ constexpr int same_blocks()
     return fit < 4 ? fit : 4;
 }
 
+/* Are an item's steps divided? */
+__device__ static inline bool same_divides(int n_steps, int max_parts)
+{
+    return max_parts > 1 && n_steps > SAME_WHOLE;
+}
+
 /* grid: tokens, items of a token, parts into which items with many steps are divided */
 template <typename T, int HD, int SLOTS>
 __global__ void __launch_bounds__(SAME_WARPS * 32, same_blocks<T, HD, SLOTS>()) attention_same(attention_args<T> a)
 {
     extern __shared__ uint4 shared[];
     same_warp<T, HD, SLOTS> w(a, (same_shared<T, HD, SLOTS> *)shared);
-    bool divided = gridDim.z > 1 && w.n_steps > SAME_WHOLE;
-    int length = divided ? (w.n_steps + (int)gridDim.z - 1) / (int)gridDim.z : w.n_steps;
-    int begin = (int)blockIdx.z * length;
-    w.end = min(w.n_steps, begin + length);
-    w.find_blocks(begin);
+    bool divided = same_divides(w.n_steps, a.max_parts);
+    if (divided)
+        w.find_pieces(0);
+    else
+        w.find_blocks();
     let_next_begin();
     wait_for_previous();
     if (w.m.n_rows <= 0)
         return;
-    if (divided && begin < w.end)
-        w.attend_part(begin);
-    else if (!divided && blockIdx.z == 0)
+    if (divided)
+        w.attend_part();
+    else if (blockIdx.z == 0)
         w.attend_whole();
 }
 
