@@ -351,6 +351,8 @@ __global__ void __launch_bounds__(GATED_THREADS, 1)
                   const __grid_constant__ CUtensorMap w_map)
 {
     gated_work<T, FORM> work(a, &x_map, &w_map, gated_memory<FORM>());
+    if (!FORM::CODES) /* the next product's blocks bring weights where this one's have ended */
+        let_next_begin();
     work.open();
     int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     if (warpgroup == 0) {

@@ -4,12 +4,15 @@
  * after writing them. A plain kernel takes the rest: other types than the activations', rows of weights that are not
  * multiples of 16 bytes. On invariant devices (kernels/invariance.h) ordered.cuh takes any number of tokens. */
 #include "kernels/adding.h"
+#include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
+
+#define STREAM_EARLY 8 /* most tokens of a stream beside which the next kernel may begin */
 
 /* cuda_state.matmul */
 struct matmul_state {
@@ -204,6 +207,12 @@ bool cuda_adds_at_no_cost(const struct queue *q, const struct weight *w, int n_t
     return w->type == q->act && n_tokens > STREAM_MAX_TOKENS;
 }
 
+/* May the kernel after a stream of so many tokens begin early? With more its blocks would slow the stream down. */
+static bool begins_early(const struct queue *q, int n_tokens)
+{
+    return n_tokens <= STREAM_EARLY && is_alone(q);
+}
+
 /* The stream, a few tokens at a time. Returns false for an unsupported product. */
 static bool stream_all(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                        int n_tokens, bool accumulate)
@@ -217,7 +226,7 @@ static bool stream_all(struct queue *q, void *out, const void *x, const struct w
             stream(q, stream_args<T>{(T *)out + (size_t)t * w->rows, (const T *)x + (size_t)t * w->cols,
                                      (const T *)w->data, bias ? (const T *)bias->data : NULL,
                                      n_tokens - t < STREAM_MAX_TOKENS ? n_tokens - t : STREAM_MAX_TOKENS, w->rows,
-                                     w->cols, accumulate});
+                                     w->cols, accumulate, begins_early(q, n_tokens)});
     });
     return true;
 }
@@ -255,7 +264,7 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
         with_type(q->act, [&](auto act) {
             using T = decltype(act);
             stream(q, stream_args<T>{(T *)out, (const T *)x, (const T *)w->data, bias ? (const T *)bias->data : NULL,
-                                     n_tokens, w->rows, w->cols, accumulate});
+                                     n_tokens, w->rows, w->cols, accumulate, begins_early(q, n_tokens)});
         });
         return;
     }

@@ -32,6 +32,7 @@ struct stream_args {
     const T *x, *w, *bias;
     int n_tokens, rows, cols;
     bool accumulate;
+    bool early; /* the next kernel may begin: no collective follows */
 };
 
 /* A warp's sums over its columns. NT: capacity in tokens. */
@@ -211,6 +212,8 @@ __global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(str
     const int WARPS = stream_shape<T>::WARPS, AHEAD = stream_shape<T>::AHEAD, PIECE = 64 / sizeof(T);
     const int SLOT = P * R * 32, SLOTS = STREAM_RING_BYTES(R) / (WARPS * SLOT * 16);
     extern __shared__ uint4 shared[];
+    if (a.early)
+        let_next_begin();
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = warp * 2 * PIECE + lane % 4 * (PIECE / 4);
     uint4 *ring = shared + warp * SLOTS * SLOT + lane;
     float *partial = (float *)((char *)shared + STREAM_RING_BYTES(R));

@@ -162,7 +162,7 @@ bool product_in_order(struct queue *q, void *out, const void *x, const struct we
         if constexpr (sizeof(T) == 2)
             launch_best<T>(q, encode,
                            {(T *)out, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32, n_tokens, w->rows,
-                            w->cols, 0, accumulate, w->cols % ORDERED_COLS == 0},
+                            w->cols, 0, accumulate, w->cols % ORDERED_COLS == 0, is_alone(q)},
                            x, w->data);
     });
     return true;

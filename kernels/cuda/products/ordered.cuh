@@ -25,6 +25,7 @@ struct ordered_args {
     int x_rows; /* of x in a chunk: no more than the tile's tokens */
     bool accumulate;
     bool whole; /* columns are whole chunks, and maps have a dimension of chunks; otherwise a stage has one chunk */
+    bool early; /* the next kernel may begin: its blocks bring weights where this one's have ended */
 };
 
 /* A FORM of tiles: TOKENS x WIDTH results, by CONSUMERS warps, in stages of CHUNKS chunks. */

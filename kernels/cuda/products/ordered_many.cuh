@@ -111,6 +111,8 @@ __global__ void __launch_bounds__(FORM::THREADS, 1)
 {
     extern __shared__ uint4 shared[];
     ordered_work<T, FORM> work(a, &x_map, &w_map, ordered_memory<FORM>(shared));
+    if (a.early)
+        let_next_begin();
     work.open();
     if (threadIdx.x < 128) {
         if constexpr (FORM::WIDTH > 128)
