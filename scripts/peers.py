@@ -19,6 +19,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 UNITS = {"l": "ms", "p": "ms", "d": "tokens/s", "t": "tokens/s", "s": "tokens/s"}
@@ -98,12 +99,22 @@ def longest(words):
     return max(n[0] + (n[1] if len(n) > 1 else 1) for _, n in map(parse, words)) + 1
 
 
+def config_for(folder, words, to):
+    """Writes the folder's config to `to`, allowing as many positions as the longest work: random weights know none. Returns it."""
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    config["max_position_embeddings"] = max(config.get("max_position_embeddings", 0), longest(words))
+    with open(os.path.join(to, "config.json"), "w") as f:
+        json.dump(config, f)
+    return config
+
+
 def vllm(folder, words):
     os.environ.update(HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING")
     import vllm as peer
-    with open(os.path.join(folder, "config.json")) as f:
-        vocab = json.load(f)["vocab_size"]
-    llm = peer.LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest(words),
+    model = tempfile.TemporaryDirectory()
+    vocab = config_for(folder, words, model.name)["vocab_size"]
+    llm = peer.LLM(model=model.name, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest(words),
                    disable_log_stats=False)  # as in its server; without, it does not know when first tokens came
     rng = random.Random(7)
     first_tokens = []
