@@ -193,6 +193,14 @@ __device__ static inline void key_prefetch(const chain_args &a, const chain_shar
                   [](const CUtensorMap *map, int y, int) { box_prefetch(map, 0, y, 0); });
 }
 
+/* Waits for the request after `done` others. All bits: there is none. */
+__device__ static inline unsigned long long key_next_request(const key_requests *r, int done)
+{
+    while ((int)shared_acquire(shared_address(&r->n)) <= done)
+        __nanosleep(20);
+    return r->request[done % KEY_REQUESTS];
+}
+
 /* Copies every KEY_COPIERS-th block of each request. Called by one thread of each warp that has nothing else to do;
  * which: 0 .. KEY_COPIERS - 1 */
 #define KEY_COPIERS (STREAM_THREADS / 32 - 2)
@@ -200,16 +208,14 @@ static_assert(KEY_BLOCKS % KEY_COPIERS == 0, "equal shares");
 template <int SLOTS, int KEYS>
 __device__ static inline void key_copy(const chain_args &a, const chain_shared &sh, int which)
 {
-    key_requests *r = key_requests_of(a, sh);
+    const key_requests *r = key_requests_of(a, sh);
     const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS;
     const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
     if (!key_await_spans(a, sh))
         return;
     wait_for_previous(); /* steps before this one have stored keys and values */
     for (int done = 0;; done++) {
-        while ((int)shared_acquire(shared_address(&r->n)) <= done)
-            __nanosleep(20);
-        const unsigned long long request = r->request[done % KEY_REQUESTS];
+        const unsigned long long request = key_next_request(r, done);
         if (request == ~0ull)
             return;
         const uint32_t into = (uint32_t)request & 65535;
@@ -226,7 +232,7 @@ __device__ static inline void key_copy(const chain_args &a, const chain_shared &
 template <int KEYS>
 __device__ static inline void key_copy_all(const chain_args &a, const chain_shared &sh)
 {
-    key_requests *r = key_requests_of(a, sh);
+    const key_requests *r = key_requests_of(a, sh);
     const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS, lane = threadIdx.x % 32;
     const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
     if (!key_await_spans(a, sh))
@@ -236,9 +242,7 @@ __device__ static inline void key_copy_all(const chain_args &a, const chain_shar
     int row = 0;
 #pragma unroll 1
     for (int done = 0;; done++) {
-        while ((int)shared_acquire(shared_address(&r->n)) <= done)
-            __nanosleep(20);
-        const unsigned long long request = r->request[done % KEY_REQUESTS];
+        const unsigned long long request = key_next_request(r, done);
         if (request == ~0ull)
             return;
         const int layer = (int)(request >> 32), slot = (int)(request >> 16 & 65535);
