@@ -182,20 +182,16 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* On one H200 these limits are within 4 % of the highest tokens/s for Llama-3-8B, with steps half as long as those of
+/* On one H200 these limits are within 3 % of the highest tokens/s for Llama-3-8B, with steps half as long as those of
  * the fastest limits (docs/performance.md). With many models each one has its own working memory, so steps are smaller.
- * CPUs are as fast with small steps, which delay other sequences less. A step of a mixture of experts reads all experts
- * although each has few tokens, and quantised activations make products cheap, so in both cases more sequences cost
- * little. */
+ * CPUs are as fast with small steps, which delay other sequences less. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many)
 {
     int64_t tokens = !on_gpus ? 512 : many ? 2048 : 4096;
     o->tokens_chosen = o->max_batch_tokens < 0;
     if (o->tokens_chosen)
         o->max_batch_tokens = tokens;
-    bool most = on_gpus && !many;
-    o->usual_batch = smaller(most ? 512 : 256, o->max_batch_tokens);
-    o->usual_large_batch = smaller(most ? 1024 : 256, o->max_batch_tokens);
+    o->usual_batch = smaller(on_gpus && !many ? 1024 : 256, o->max_batch_tokens);
 }
 
 double run_max_step(const struct run_options *o)

@@ -24,10 +24,9 @@ struct run_options {
         progress, sum_pieces;
     double step_timeout;
     double max_step_ms;
-    bool batch_invariant;      /* results do not depend on what else is in a step */
-    bool tokens_chosen;        /* max_batch_tokens was not given: see run_choose_limits */
-    int64_t usual_batch;       /* the default max_batch of serve, batch and bench --throughput */
-    int64_t usual_large_batch; /* the same if more sequences make a step hardly longer */
+    bool batch_invariant; /* results do not depend on what else is in a step */
+    bool tokens_chosen;   /* max_batch_tokens was not given: see run_choose_limits */
+    int64_t usual_batch;  /* the default max_batch of serve, batch and bench --throughput */
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */

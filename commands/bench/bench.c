@@ -179,14 +179,6 @@ static int check_positions(const struct workload *work, const struct model_confi
     return 0;
 }
 
-/* Without an option, the number of concurrent requests of --throughput depends on the model. */
-static void choose_batch(struct workload *k, const struct bench_options *o, const struct model_config *m)
-{
-    int64_t most = start_usual_batch(&o->run, m);
-    if (k->n_requests > 0 && o->max_batch < 0)
-        k->n_seqs = (int32_t)(most < k->n_requests ? most : k->n_requests);
-}
-
 static struct instance_setup setup_of(const struct bench_options *o, const struct workload *work)
 {
     int64_t len = 1;
@@ -339,7 +331,6 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     double started = seconds_now();
     if (w->rank == 0 && make_measurements(&wanted, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
         check_positions(wanted.work, &m, e) == 0) {
-        choose_batch(&wanted.work[WORK_THROUGHPUT], o, &m);
         setup = setup_of(o, wanted.work);
         (void)start_open_draft_model(&draft, &setup, &o->run, &m, e);
     }

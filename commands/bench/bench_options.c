@@ -26,8 +26,8 @@ static const struct opt rows[] = {
          "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, 1, 100000, -1, "requests of --throughput (default 200)"),
     INTEGER("max-batch", max_batch, 1, 4096, -1,
-            "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, there 1024 for "
-            "mixtures of experts or with quantised activations; 256 on CPUs; at most --max-batch-tokens)"),
+            "requests of --throughput that run at once, if the KV cache has room (default 1024 on GPUs, 256 on CPUs; "
+            "at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", max_batch, 1, 4096, -1, "the same under vLLM's name"),
     INTEGER(
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,

@@ -126,6 +126,7 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
                                     .tokenizer = t->tokenizer,
                                     .lexicon = t->form != NULL ? &t->lexicon : NULL,
                                     .prefix_caching = t->n_shared > 0,
+                                    .foresees = true,
                                     .max_step = t->max_step,
                                     .on_progress = note_token,
                                     .on_release = on_release,

@@ -207,12 +207,6 @@ struct instance_setup start_setup_of(const struct run_options *o, const struct m
     return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
 }
 
-int64_t start_usual_batch(const struct run_options *o, const struct model_config *m)
-{
-    bool large = m->experts.routing.n_experts > 0 || m->quantised_inputs;
-    return large ? o->usual_large_batch : o->usual_batch;
-}
-
 static int64_t batch_of_length(int64_t usual, int64_t longest)
 {
     int64_t fitting = TABLE_ENTRIES / ((longest + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
@@ -225,6 +219,6 @@ struct instance_setup start_service_setup(const struct run_options *o, const str
     struct run_options mine = *o;
     int longest = m->max_positions > 0 ? m->max_positions : SERVE_LENGTH;
     if (mine.max_batch < 0)
-        mine.max_batch = batch_of_length(start_usual_batch(o, m), o->max_model_len > 0 ? o->max_model_len : longest);
+        mine.max_batch = batch_of_length(o->usual_batch, o->max_model_len > 0 ? o->max_model_len : longest);
     return start_setup_of(&mine, m, longest, INT32_MAX, true);
 }

@@ -24,9 +24,6 @@ int start_open_folder(const struct run_options *o, const char *command, struct m
 int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
                            const struct model_config *m, struct err *e);
 
-/* The default number of concurrent sequences. */
-int64_t start_usual_batch(const struct run_options *o, const struct model_config *m);
-
 /* The setup of every rank, for at most n_seqs sequences of n_tokens at once. scores: prompts may be scored. Rank 0. */
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores);
 

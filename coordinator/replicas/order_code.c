@@ -57,8 +57,8 @@ static void put_search(struct wire_out *w, const struct search *s)
     wire_put_i32(w, (int32_t)s->beam.early_stopping);
 }
 
-/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its replicas share priority and
- * deadline. */
+/* The rules of a task's prompts differ in max_tokens, fills and seed only (task_prepare), its replicas share priority
+ * and deadline. */
 static void put_task(struct wire_out *w, const struct task *task, double now)
 {
     const struct choices *first = &task->choices[0];
@@ -76,6 +76,7 @@ static void put_task(struct wire_out *w, const struct task *task, double now)
     for (int i = 0; i < task->n_prompts; i++) {
         const struct choices *set = &task->choices[i];
         wire_put_i32(w, set->rules->max_tokens);
+        wire_put_u8(w, set->rules->fills);
         wire_put_u64(w, set->rules->sampling.seed);
         wire_put_array(w, set->prompt.id, set->prompt.n, sizeof set->prompt.id[0]);
     }
@@ -203,6 +204,7 @@ static void get_choices(struct wire_in *w, struct task *task, int i, const struc
     const char *field = "";
     *rules = g->rules;
     rules->max_tokens = wire_get_i32(w, 1, is->max_len, "max_tokens");
+    rules->fills = wire_get_bool(w);
     rules->sampling.seed = wire_get_u64(w);
     prompt.id = wire_get_array(w, &prompt.n, (size_t)is->max_len, sizeof *prompt.id, "a prompt");
     prompt.capacity = prompt.n;
@@ -237,8 +239,8 @@ static void get_task(struct wire_in *w, struct task *task, const struct order_ru
         wire_get_array(w, &task->prediction.n, (size_t)is->max_len, sizeof task->prediction.id[0], "a prediction");
     task->prediction.capacity = task->prediction.n;
     check_ids(w, task->prediction.id, task->prediction.n, is->vocab, "a prediction's token");
-    /* A prompt has at least max_tokens, seed, a length and an id. */
-    size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
+    /* A prompt has at least max_tokens and whether they fill the context, seed, a length and an id. */
+    size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 1 + 8 + 8 + 4, "the number of prompts");
     if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
         wire_fail(w, "the number of prompts");
     if (n < 1 || w->wrong != NULL)

@@ -31,6 +31,8 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
                    l->max_batch_tokens, l->max_seqs);
     s->running = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
     s->turn = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
+    s->growing = err_calloc(e, (size_t)l->max_seqs + 1, sizeof *s->growing, "scheduler");
+    lengths_begin(&s->lengths);
     s->free_slot = err_calloc(e, (size_t)l->max_seqs, sizeof *s->free_slot, "scheduler");
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
         s->flight[i].request = err_calloc(e, (size_t)l->max_seqs, sizeof(struct request *), "scheduler");
@@ -50,6 +52,7 @@ void scheduler_close(struct scheduler *s)
 {
     free(s->running);
     free(s->turn);
+    free(s->growing);
     order_close(s);
     free(s->free_slot);
     for (int i = 0; i < SCHEDULER_FLIGHTS; i++) {
@@ -173,6 +176,7 @@ static void end_request(struct scheduler *s, struct request *r)
     if (s->answers != NULL && !r->steered)
         corpus_add(s->answers, r->output.id, r->output.n);
     r->times.finished = s->now;
+    growth_learn(s, r);
     if (!r->steered)
         scheduler_note_finish(s, r->finish);
 }

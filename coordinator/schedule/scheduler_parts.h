@@ -152,9 +152,24 @@ void turns_share(struct scheduler *s, int tokens, int rows);
 /* Preempts a running sequence. A steered one without a token to feed returns when its owner continues it. */
 void scheduler_preempt(struct scheduler *s, struct request *r);
 
-/* Take all blocks for r's known tokens; false: too few are free, with a reserve for the growth of running sequences,
- * and s->blocked_until is the required number. */
+/* Take all blocks for r's known tokens; false: too few are free, with those that running sequences will need, and
+ * s->blocked_until is the required number. */
 bool scheduler_reserve(struct scheduler *s, struct request *r);
+
+/* ---- scheduler_growth.c: the memory into which running sequences will grow ---- */
+
+/* The running sequences have changed. */
+void growth_begin(struct scheduler *s);
+
+/* The number of blocks of KV_MAIN that must be free beside those for r's known tokens, so that r and the running
+ * sequences will hardly have to be preempted. */
+int growth_needed(struct scheduler *s, const struct request *r);
+
+/* r, whose blocks have been taken, is one of them now. */
+void growth_add(struct scheduler *s, const struct request *r);
+
+/* Take the length of an answer that has ended into account. */
+void growth_learn(struct scheduler *s, const struct request *r);
 
 /* ---- scheduler_drafts.c: guessed tokens ---- */
 

@@ -196,17 +196,35 @@ static bool have_blocks(struct scheduler *s, const int *n)
     return all;
 }
 
+/* The blocks to be left for the growth of sequences if r starts beside others. Windows do not grow. A steered sequence
+ * takes the place of another one, which waits for it. */
+static int n_spared(struct scheduler *s, const struct request *r, int kind)
+{
+    int least = s->blocks[kind].n / 100;
+    if (s->n_running == 0)
+        return 0;
+    if (!s->setup.foresees || kind != KV_MAIN || limits_window(&s->setup.limits, kind) > 0 || r->steered ||
+        r == s->favoured)
+        return least;
+    int growth = growth_needed(s, r);
+    return growth > least ? growth : least;
+}
+
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    int n_free[KV_KINDS] = {0}, wanted[KV_KINDS] = {0};
+    int n_free[KV_KINDS] = {0}, wanted[KV_KINDS] = {0}, spared[KV_KINDS] = {0};
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        spared[kind] = n_spared(s, r, kind);
+        s->blocked_until[kind] = s->blocked_by[kind] + spared[kind];
+        n_free[kind] = s->blocks[kind].n_free;
+    }
     if (s->blocked == r && s->n_running > 0 && !have_blocks(s, s->blocked_until))
         return false;
-    for (int kind = 0; kind < s->n_kinds; kind++)
-        n_free[kind] = s->blocks[kind].n_free;
     prefix_hold(s, r);
     for (int kind = 0; kind < s->n_kinds; kind++) {
-        wanted[kind] = kv_missing(s, r, kind) + (s->n_running > 0 ? s->blocks[kind].n / 100 : 0);
+        wanted[kind] = kv_missing(s, r, kind) + spared[kind];
         s->blocked_until[kind] = n_free[kind] - s->blocks[kind].n_free + wanted[kind];
+        s->blocked_by[kind] = s->blocked_until[kind] - spared[kind];
     }
     bool fits = have_blocks(s, wanted);
     s->blocked = fits ? NULL : r;
@@ -254,6 +272,7 @@ static void start_request(struct scheduler *s, struct request *r, struct plan *p
         for (int i = kv_missing(s, r, kind); i > 0; i--)
             kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
     order_run(s, r);
+    growth_add(s, r);
     drafter_begin(s, r);
     note_start(s, r);
 }
@@ -279,6 +298,7 @@ static bool park_for_any(struct scheduler *s)
 static void plan_waiting(struct scheduler *s, struct plan *p)
 {
     struct request *r;
+    growth_begin(s);
     for (int room; (r = order_next(s)) != NULL && (room = s->setup.limits.max_batch_tokens - p->n_tokens) > 0 &&
                    bound_has_room(s);) {
         if (!can_be_fed(s, r)) {
@@ -308,6 +328,7 @@ static int begin_turns(struct scheduler *s)
     int n_decodes = 0;
     for (int i = 0; i < s->n_queues; i++)
         s->queue[i]->passed = false;
+    s->favoured = NULL;
     order_turns(s);
     turns_give_way(s);
     for (int i = 0; i < s->n_turns; i++)

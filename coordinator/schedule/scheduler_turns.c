@@ -75,6 +75,7 @@ void turns_give_way(struct scheduler *s)
     if (r == NULL || r->n_in_flight > 0 || !anybody_may(s, r))
         return;
     int missing[KV_KINDS];
+    s->favoured = r;
     find_missing(s, r, missing);
     if (s->n_free_slots > 0 && !any_missing(s, missing))
         return;

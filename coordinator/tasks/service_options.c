@@ -17,8 +17,8 @@ static const struct opt rows[] = {
         "max-model-len", run.max_model_len, 1, 1 << 28, -1,
         "tokens of one sequence, prompt and output (default: max_position_embeddings of the model, otherwise 2048)"),
     INTEGER("max-batch", run.max_batch, 1, 4096, -1,
-            "sequences that run at once, if the KV cache has room (default 512 on GPUs, there 1024 for mixtures of "
-            "experts or with quantised activations; 256 on CPUs and with several models; at most --max-batch-tokens)"),
+            "sequences that run at once, if the KV cache has room (default 1024 on GPUs, 256 on CPUs and with several "
+            "models; at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", run.max_batch, 1, 4096, -1, "the same under vLLM's name"),
     TEXT("served-model-name", "NAME", served_name, "the model's name to clients (default: the folder's)"),
     TEXT("chat-template", "NAME|FILE", chat_template,

@@ -143,6 +143,7 @@ int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *set
     mine.on_progress = choices_on_progress;
     mine.on_release = choices_on_release;
     mine.context = &s->events;
+    mine.foresees = true;
     if (new_report(s, e) != 0 || scheduler_open(&s->scheduler, &mine, e) != 0)
         return -1;
     s->mailbox = mailbox;

@@ -89,7 +89,8 @@ static int fit_prompt(struct task *task, int i, int max_len)
         return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
                              "%lld tokens, expected fewer than %d, which prompt and output have together", (long long)n,
                              max_len);
-    if (rules->max_tokens == PROTOCOL_FILL)
+    rules->fills = rules->max_tokens == PROTOCOL_FILL;
+    if (rules->fills)
         rules->max_tokens = (int)(max_len - n);
     if (n + rules->max_tokens > max_len)
         return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, "max_tokens",

@@ -411,9 +411,32 @@ static int blocks_to_start(const struct scheduler *s, int kind, int n)
     return window > 0 && limits_window_blocks(window) < all ? limits_window_blocks(window) : all;
 }
 
+/* The blocks that r is expected to have in so many steps, rounded up twice; 0: it has ended. */
+static int blocks_in(const struct scheduler *s, const struct request *r, int steps)
+{
+    const struct request_rules *rules = r->rules;
+    int left = lengths_left(&s->lengths, (int)r->output.n, rules->max_tokens, rules->fills);
+    return steps > left ? 0 : ((int)(r->prompt.n + r->output.n) + steps) / KV_BLOCK_TOKENS + 2;
+}
+
+/* Will r and the running sequences find room as they grow, whatever is shared? */
+static bool can_grow(const struct scheduler *s, const struct request *r)
+{
+    bool always = true;
+    for (int steps = 0; steps <= SCHEDULE_LONGEST && always; steps++) {
+        int needed = blocks_in(s, r, steps), room = s->blocks[KV_MAIN].n_free;
+        for (int i = 0; i < s->n_running; i++) {
+            needed += blocks_in(s, s->running[i], steps);
+            room += s->running[i]->held[KV_MAIN].end - s->running[i]->n_alike;
+        }
+        always = needed <= room;
+    }
+    return always;
+}
+
 static bool has_room(const struct scheduler *s, const struct request *r)
 {
-    bool all = true;
+    bool all = !s->setup.foresees || s->n_running == 0 || can_grow(s, r);
     for (int kind = 0; kind < s->n_kinds; kind++)
         all = all && blocks_to_start(s, kind, (int)(r->prompt.n + r->output.n)) + s->blocks[kind].n / 100 <=
                          s->blocks[kind].n_free;
@@ -455,8 +478,8 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
     }
     for (int i = 0; i < s->n_queues && !full && s->n_free_slots > 0; i++) {
         struct request *next = s->queue[i]->n_waiting > 0 ? s->queue[i]->waiting[0] : NULL;
-        if (next == NULL || s->queue[i]->passed || next->n_in_flight > 0)
-            continue;
+        if (next == NULL || s->queue[i]->passed || next->n_in_flight > 0 || p->n_history > 0)
+            continue; /* there may be no room for another history */
         can_start = can_start || has_room(s, next);
         n_blocked++;
     }

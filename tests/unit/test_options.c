@@ -205,15 +205,15 @@ static void limits_are_chosen(void **state)
     static const struct {
         const char *line;
         bool on_gpus, many;
-        int64_t tokens, batch, of_experts;
+        int64_t tokens, batch;
     } known[] = {
-        {"serve", false, false, 512, 256, 256},
-        {"serve", true, false, 4096, 512, 1024},
-        {"serve --models-dir m", true, true, 2048, 256, 256},
-        {"serve --max-batch-tokens 64", true, false, 64, 64, 64},
-        {"serve --max-num-batched-tokens 8192", true, false, 8192, 512, 1024},
-        {"serve --max-batch-tokens 400", false, false, 400, 256, 256},
-        {"serve --models-dir m", false, true, 512, 256, 256},
+        {"serve", false, false, 512, 256},
+        {"serve", true, false, 4096, 1024},
+        {"serve --models-dir m", true, true, 2048, 256},
+        {"serve --max-batch-tokens 64", true, false, 64, 64},
+        {"serve --max-num-batched-tokens 8192", true, false, 8192, 1024},
+        {"serve --max-batch-tokens 400", false, false, 400, 256},
+        {"serve --models-dir m", false, true, 512, 256},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         struct options o = good(known[i].line);
@@ -223,7 +223,6 @@ static void limits_are_chosen(void **state)
         run_choose_limits(run, known[i].on_gpus, known[i].many);
         assert_int_equal(run->max_batch_tokens, known[i].tokens);
         assert_int_equal(run->usual_batch, known[i].batch);
-        assert_int_equal(run->usual_large_batch, known[i].of_experts);
         assert_int_equal(run->tokens_chosen, !given);
     }
     assert_int_equal(good("batch --max-num-seqs 7").batch.service.run.max_batch, 7);

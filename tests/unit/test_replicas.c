@@ -47,7 +47,7 @@ static struct task *make_task(uint64_t number, bool beams)
         memcpy(r->sampling.bias_id, (const int32_t[]){5, 6}, sizeof(int32_t[2]));
         memcpy(r->sampling.bias, (const float[]){-100, 3.5f}, sizeof(float[2]));
     }
-    r->ignore_eos = true;
+    r->ignore_eos = r->fills = true;
     r->n_stop_ids = 3;
     memcpy(r->stop_id, (const int[]){7, 8, 9}, sizeof(int[3]));
     r->stop = task->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
@@ -87,6 +87,7 @@ static void expect_rules(const struct request_rules *a, const struct request_rul
 {
     assert_memory_equal(&a->sampling, &b->sampling, sizeof a->sampling);
     assert_int_equal(a->max_tokens, b->max_tokens);
+    assert_int_equal(a->fills, b->fills);
     assert_int_equal(a->n_stop_ids, b->n_stop_ids);
     assert_memory_equal(a->stop_id, b->stop_id, sizeof a->stop_id);
     assert_int_equal(a->stop != NULL, b->stop != NULL);

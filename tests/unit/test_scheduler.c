@@ -115,7 +115,7 @@ static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)
 static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum drafts drafts, enum sight sight,
                          struct sums *sums)
 {
-    struct scheduler_setup setup = {.prefix_caching = prefix_caching};
+    struct scheduler_setup setup = {.prefix_caching = prefix_caching, .foresees = random_below(seed, 4) == 0};
     struct limits *l = &setup.limits;
     l->max_seqs = 1 + random_below(seed, 12);
     l->max_batch_tokens = l->max_seqs + random_below(seed, random_below(seed, 2) == 0 ? 10 : 90);
