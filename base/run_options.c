@@ -182,7 +182,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* On one H200 these limits are within 3 % of the highest tokens/s for Llama-3-8B, with steps half as long as those of
+/* On one H200 these limits are within 2 % of the highest tokens/s for Llama-3-8B, with steps half as long as those of
  * the fastest limits (docs/performance.md). With many models each one has its own working memory, so steps are smaller.
  * CPUs are as fast with small steps, which delay other sequences less. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many)

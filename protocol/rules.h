@@ -27,7 +27,7 @@ enum finish_reason {
 struct request_rules {
     struct sampling sampling; /* prompt_len is filled per request */
     int max_tokens;
-    bool fills; /* nobody has set max_tokens: it is what the context leaves */
+    bool fills; /* max_tokens is what the context leaves: nobody has set it, or to -1 */
     bool ignore_eos;
     int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
     struct stop_strings *stop;                     /* NULL: none; owned as the maker of the rules says */

@@ -8,8 +8,17 @@
 
 void lengths_begin(struct lengths *l)
 {
-    l->share = (struct length_mean){FIRST, FIRST};
+    for (int i = 0; i < LENGTHS_SIZES; i++)
+        l->share[i] = (struct length_mean){FIRST, FIRST};
     l->open = (struct length_mean){FIRST * OPEN_TOKENS, FIRST};
+}
+
+static int size_of(int max_tokens)
+{
+    int i = 0;
+    for (; max_tokens > 1; max_tokens /= 2)
+        i++;
+    return i;
 }
 
 static void add(struct length_mean *m, double x)
@@ -24,13 +33,13 @@ void lengths_note(struct lengths *l, int n, int max_tokens, bool fills)
     if (fills)
         add(&l->open, n);
     else
-        add(&l->share, (double)n / max_tokens);
+        add(&l->share[size_of(max_tokens)], (double)n / max_tokens);
 }
 
 int lengths_left(const struct lengths *l, int n, int max_tokens, bool fills)
 {
-    const struct length_mean *m = fills ? &l->open : &l->share;
-    double expected = m->sum / m->weight * (fills ? 1 : max_tokens), least = 1.25 * n;
+    const struct length_mean *m = fills ? &l->open : &l->share[size_of(max_tokens)];
+    double expected = m->sum / m->weight * (fills ? 1 : max_tokens), least = 1.25 * n > n + 1 ? 1.25 * n : n + 1;
     expected = expected < MOST_TOKENS ? expected : MOST_TOKENS;
     double length = expected > least ? expected : least;
     return length < max_tokens ? (int)length - n : max_tokens - n;

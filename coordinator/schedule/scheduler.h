@@ -6,16 +6,16 @@
  * in parts of at least a quarter. Memory: a sequence starts when there are KV blocks for its known tokens and for
  * the tokens that it and the running ones are expected to get (coordinator/schedule/lengths.h), and gets blocks as it
  * grows. If none are left, the last running sequence in the order is preempted: it releases its blocks, waits, and is
- * fed again later, prompt and output. A client that runs less than its share does not wait for the growth of others. If
- * slots or blocks are taken when a client's turn comes, sequences of clients that run more than it give way, for at
- * most one sequence per plan, and none gives way again before it has grown by an eighth, so that repeated feeding
- * remains a small part of the work. Full blocks of a prompt or output are found again by any sequence that begins with
- * the same tokens (coordinator/schedule/blocks.h). A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed
- * in chunks of as many tokens as max_logit_rows has rows beside max_seqs, and uses the prefix cache only for tokens
- * that are scored already. For a request with a form (rules.form) every token has a mask of the allowed tokens, which
- * depends on the token before it. While that one is under way the next step is planned nevertheless, with a mask that
- * follows later (scheduler_masks). Forced text is not sampled: its tokens are fed together, like a chunk of a prompt,
- * and samples of steps under way in their places are dropped.
+ * fed again later, prompt and output. Urgent requests, and a client that runs less than its share, do not wait for the
+ * growth of others. If slots or blocks are taken when a client's turn comes, sequences of clients that run more than it
+ * give way, for at most one sequence per plan, and none gives way again before it has grown by an eighth, so that
+ * repeated feeding remains a small part of the work. Full blocks of a prompt or output are found again by any sequence
+ * that begins with the same tokens (coordinator/schedule/blocks.h). A prompt whose tokens are scored
+ * (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has rows beside max_seqs, and uses
+ * the prefix cache only for tokens that are scored already. For a request with a form (rules.form) every token has a
+ * mask of the allowed tokens, which depends on the token before it. While that one is under way the next step is
+ * planned nevertheless, with a mask that follows later (scheduler_masks). Forced text is not sampled: its tokens are
+ * fed together, like a chunk of a prompt, and samples of steps under way in their places are dropped.
  *
  * With setup.max_step a step with decoding sequences feeds only as many prompt tokens as are expected to fit that time,
  * according to measured steps (coordinator/schedule/step_model.h), but at least 32.
@@ -151,20 +151,21 @@ struct scheduler {
     int guess_tokens; /* tokens that the current plan may still read into guesses */
     int score_rows;   /* rows of logits left for scores in the current plan */
     uint64_t n_plans, n_arrived;
-    double now;                     /* the latest time passed by the caller */
-    double next_deadline;           /* no request has an earlier one */
-    struct lengths lengths;         /* of answers */
-    struct growing {                /* a sequence, by what is expected of it */
-        int left;                   /* tokens that it will get */
-        int n_tokens, n_blocks;     /* that it has; */
-        int n_found;                /* of these, blocks from the prefix cache */
-    } * growing;                    /* [n_growing] running ones, the first to end first; capacity max_seqs + 1 */
-    int n_growing;                  /* -1: nobody has looked at them since the running ones have changed */
-    struct request *blocked;        /* the next request did not fit; */
-    int blocked_by[KV_KINDS];       /* it needs this many free blocks itself, */
-    int blocked_until[KV_KINDS];    /* and can start when this many are free */
-    const struct request *favoured; /* the request whose client runs less than its share, in the current plan */
-    const struct request *in_event; /* on_progress is running for it */
+    double now;                        /* the latest time passed by the caller */
+    double next_deadline;              /* no request has an earlier one */
+    struct lengths lengths;            /* of answers */
+    struct growing {                   /* a sequence, by what is expected of it */
+        int left;                      /* tokens that it will get */
+        int n_tokens, n_blocks;        /* that it has; */
+        int n_shared;                  /* of these, blocks that others hold, too */
+    } * growing;                       /* [n_growing] running ones, the first to end first; capacity max_seqs + 1 */
+    int n_growing;                     /* -1: unknown, as are */
+    int64_t growing_windows[KV_KINDS]; /* the blocks that running ones will need in windowed layers */
+    struct request *blocked;           /* the next request did not fit; */
+    int blocked_by[KV_KINDS];          /* it needs this many free blocks itself, */
+    int blocked_until[KV_KINDS];       /* and can start when this many are free */
+    const struct request *favoured;    /* the request whose client runs less than its share, in the current plan */
+    const struct request *in_event;    /* on_progress is running for it */
     struct scheduler_stats stats;
 };
 

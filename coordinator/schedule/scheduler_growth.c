@@ -1,11 +1,9 @@
 /* coordinator/schedule/scheduler_growth.c - the memory into which running sequences will grow; see scheduler_parts.h.
  *
  * All sequences are expected to get a token a step. When one of them ends, its blocks are free for the others: so most
- * memory is needed just before some sequence ends. Blocks that a sequence has found in the prefix cache may have other
- * holders, and count as taken for ever. */
+ * memory is needed just before some sequence ends. Blocks with several holders count as taken for ever. A sequence
+ * grows in windowed layers until it fills its window; there, blocks of those that end are not counted on. */
 #include "coordinator/schedule/scheduler_parts.h"
-
-#include <stdlib.h>
 
 void growth_learn(struct scheduler *s, const struct request *r)
 {
@@ -13,32 +11,54 @@ void growth_learn(struct scheduler *s, const struct request *r)
         lengths_note(&s->lengths, (int)r->output.n, r->rules->max_tokens, r->rules->fills);
 }
 
-/* A sequence with blocks for all its known tokens. */
+static int n_left(const struct scheduler *s, const struct request *r)
+{
+    return lengths_left(&s->lengths, (int)r->output.n, r->rules->max_tokens, r->rules->fills);
+}
+
+/* The number of r's blocks that others hold, too: its first ones, since nobody holds a block without those before
+ * it. */
+static int n_shared_blocks(const struct scheduler *s, const struct request *r)
+{
+    const struct held_blocks *held = &r->held[KV_MAIN];
+    int low = held->begin, high = held->end;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (s->blocks[KV_MAIN].block[held->block[middle]].n_holders > 1)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - held->begin;
+}
+
+/* A running sequence, or one that gets blocks for all its known tokens. */
 static struct growing describe(const struct scheduler *s, const struct request *r)
 {
-    int n = (int)r->output.n, held = r->held[KV_MAIN].end, known = blocks_for(n_known(r));
-    return (struct growing){.left = lengths_left(&s->lengths, n, r->rules->max_tokens, r->rules->fills),
+    bool runs = r->state == REQUEST_RUNNING;
+    return (struct growing){.left = n_left(s, r),
                             .n_tokens = n_known(r),
-                            .n_blocks = held > known ? held : known,
-                            .n_found = r->state == REQUEST_RUNNING ? r->n_alike : 0};
+                            .n_blocks = runs ? r->held[KV_MAIN].end : blocks_for(n_known(r)),
+                            .n_shared = runs ? n_shared_blocks(s, r) : 0};
 }
 
-static int by_end(const void *a, const void *b)
+/* The blocks that such a sequence will need in windowed layers beside those that it has. */
+static int n_in_windows(const struct scheduler *s, const struct request *r, int kind)
 {
-    return ((const struct growing *)a)->left - ((const struct growing *)b)->left;
+    const struct held_blocks *held = &r->held[kind];
+    int most = limits_window_blocks(limits_window(&s->setup.limits, kind)), all = blocks_for(n_known(r) + n_left(s, r));
+    int has = r->state == REQUEST_RUNNING ? held->end - held->begin : smaller(blocks_for(n_known(r)), most);
+    return smaller(all, most) > has ? smaller(all, most) - has : 0;
 }
 
-void growth_begin(struct scheduler *s)
+static bool is_windowed(const struct scheduler *s, int kind)
+{
+    return limits_window(&s->setup.limits, kind) > 0;
+}
+
+void growth_forget(struct scheduler *s)
 {
     s->n_growing = -1;
-}
-
-static void look(struct scheduler *s)
-{
-    s->n_growing = s->n_running;
-    for (int i = 0; i < s->n_running; i++)
-        s->growing[i] = describe(s, s->running[i]);
-    qsort(s->growing, (size_t)s->n_growing, sizeof *s->growing, by_end);
 }
 
 /* Returns its place. */
@@ -51,15 +71,33 @@ static int insert(struct scheduler *s, const struct growing *new)
     return at;
 }
 
+/* The first ones that run are mostly the first to end, so there is little to sort. */
+static void look(struct scheduler *s)
+{
+    s->n_growing = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct growing one = describe(s, s->running[i]);
+        (void)insert(s, &one);
+    }
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        s->growing_windows[kind] = 0;
+        for (int i = 0; i < s->n_running && is_windowed(s, kind); i++)
+            s->growing_windows[kind] += n_in_windows(s, s->running[i], kind);
+    }
+}
+
 void growth_add(struct scheduler *s, const struct request *r)
 {
     const struct growing new = describe(s, r);
-    if (s->n_growing >= 0)
-        (void)insert(s, &new);
+    if (s->n_growing < 0)
+        return;
+    (void)insert(s, &new);
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        s->growing_windows[kind] += is_windowed(s, kind) ? n_in_windows(s, r, kind) : 0;
 }
 
-/* The most blocks that all of them will need beside those that they have: at most one too many for each, and none if
- * no blocks of those that end are needed. */
+/* An upper bound of the blocks that all of them will need at once beside those that they have: `whole` if nobody ends
+ * before the others have grown. */
 static int64_t most_needed(const struct growing *all, int n)
 {
     int64_t tokens = 0, blocks = 0, whole = 0, most = 0;
@@ -72,19 +110,21 @@ static int64_t most_needed(const struct growing *all, int n)
         int64_t then = (tokens + (int64_t)(n - i) * all[i].left) / KV_BLOCK_TOKENS - blocks;
         most = then > most ? then : most;
         tokens -= all[i].n_tokens + KV_BLOCK_TOKENS - 1;
-        blocks -= all[i].n_found; /* its others are free, for its successors */
+        blocks -= all[i].n_shared; /* its others are free, for those that go on */
     }
     return most < whole ? most : whole;
 }
 
-int growth_needed(struct scheduler *s, const struct request *r)
+int growth_needed(struct scheduler *s, const struct request *r, int kind)
 {
     const struct growing new = describe(s, r);
     if (s->n_growing < 0)
         look(s);
+    if (is_windowed(s, kind))
+        return (int)(s->growing_windows[kind] + n_in_windows(s, r, kind));
     int at = insert(s, &new);
     int64_t most = most_needed(s->growing, s->n_growing);
     s->n_growing--;
     memmove(&s->growing[at], &s->growing[at + 1], (size_t)(s->n_growing - at) * sizeof *s->growing);
-    return most < INT32_MAX ? (int)most : INT32_MAX;
+    return (int)(most < s->blocks[kind].most ? most : s->blocks[kind].most);
 }

@@ -201,6 +201,7 @@ void order_run(struct scheduler *s, struct request *r)
 void order_stop(struct scheduler *s, struct request *r)
 {
     int at = place_among_running(s, r);
+    growth_forget(s);
     s->n_running--;
     r->queue->n_running--;
     memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));

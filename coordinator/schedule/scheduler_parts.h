@@ -152,18 +152,18 @@ void turns_share(struct scheduler *s, int tokens, int rows);
 /* Preempts a running sequence. A steered one without a token to feed returns when its owner continues it. */
 void scheduler_preempt(struct scheduler *s, struct request *r);
 
-/* Take all blocks for r's known tokens; false: too few are free, with those that running sequences will need, and
- * s->blocked_until is the required number. */
+/* Take all blocks for r's known tokens; false: too few are free for these and for the growth of r and of the running
+ * sequences, and s->blocked_until is the required number. */
 bool scheduler_reserve(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_growth.c: the memory into which running sequences will grow ---- */
 
-/* The running sequences have changed. */
-void growth_begin(struct scheduler *s);
+/* Forgets how the running sequences grow: to be called when one of them stops, and when all have got tokens. */
+void growth_forget(struct scheduler *s);
 
-/* The number of blocks of KV_MAIN that must be free beside those for r's known tokens, so that r and the running
- * sequences will hardly have to be preempted. */
-int growth_needed(struct scheduler *s, const struct request *r);
+/* The number of blocks of a kind that must be free beside those for r's known tokens, so that r and the running
+ * sequences, of which there are some, will hardly have to be preempted. */
+int growth_needed(struct scheduler *s, const struct request *r, int kind);
 
 /* r, whose blocks have been taken, is one of them now. */
 void growth_add(struct scheduler *s, const struct request *r);

@@ -196,37 +196,47 @@ static bool have_blocks(struct scheduler *s, const int *n)
     return all;
 }
 
-/* The blocks to be left for the growth of sequences if r starts beside others. Windows do not grow. A steered sequence
- * takes the place of another one, which waits for it. */
-static int n_spared(struct scheduler *s, const struct request *r, int kind)
+/* The blocks to be left for the growth of sequences if r starts beside others; `least`: those that are left in any
+ * case. Where models share memory nobody knows how much there will be. Less urgent sequences give way to r, and those
+ * of clients that run more. A steered sequence with output takes the place of another one, which waits for it. */
+static int n_spared(struct scheduler *s, const struct request *r, int kind, int least)
 {
-    int least = s->blocks[kind].n / 100;
-    if (s->n_running == 0)
-        return 0;
-    if (!s->setup.foresees || kind != KV_MAIN || limits_window(&s->setup.limits, kind) > 0 || r->steered ||
-        r == s->favoured)
-        return least;
-    int growth = growth_needed(s, r);
+    bool waits = s->setup.foresees && s->setup.source[kind].more == NULL && r != s->favoured &&
+                 s->running[s->n_running - 1]->priority <= r->priority && !(r->steered && r->output.n > 0);
+    int growth = waits ? growth_needed(s, r, kind) : 0;
     return growth > least ? growth : least;
+}
+
+/* Are these blocks free, which r needs itself, and others for growth? until: the required number. */
+static bool have_room(struct scheduler *s, const struct request *r, const int *needed, int *until)
+{
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        until[kind] = needed[kind] + (s->n_running > 0 ? s->blocks[kind].n / 100 : 0);
+    if (!have_blocks(s, until))
+        return false;
+    if (s->n_running == 0)
+        return true;
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        until[kind] = needed[kind] + n_spared(s, r, kind, until[kind] - needed[kind]);
+    return have_blocks(s, until);
 }
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    int n_free[KV_KINDS] = {0}, wanted[KV_KINDS] = {0}, spared[KV_KINDS] = {0};
-    for (int kind = 0; kind < s->n_kinds; kind++) {
-        spared[kind] = n_spared(s, r, kind);
-        s->blocked_until[kind] = s->blocked_by[kind] + spared[kind];
-        n_free[kind] = s->blocks[kind].n_free;
-    }
-    if (s->blocked == r && s->n_running > 0 && !have_blocks(s, s->blocked_until))
+    int n_free[KV_KINDS] = {0}, missing[KV_KINDS] = {0}, found[KV_KINDS] = {0};
+    if (s->blocked == r && s->n_running > 0 && !have_room(s, r, s->blocked_by, s->blocked_until))
         return false;
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        n_free[kind] = s->blocks[kind].n_free;
     prefix_hold(s, r);
     for (int kind = 0; kind < s->n_kinds; kind++) {
-        wanted[kind] = kv_missing(s, r, kind) + spared[kind];
-        s->blocked_until[kind] = n_free[kind] - s->blocks[kind].n_free + wanted[kind];
-        s->blocked_by[kind] = s->blocked_until[kind] - spared[kind];
+        found[kind] = n_free[kind] - s->blocks[kind].n_free;
+        missing[kind] = kv_missing(s, r, kind);
+        s->blocked_by[kind] = found[kind] + missing[kind];
     }
-    bool fits = have_blocks(s, wanted);
+    bool fits = have_room(s, r, missing, s->blocked_until);
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        s->blocked_until[kind] += found[kind];
     s->blocked = fits ? NULL : r;
     if (!fits)
         kv_give_back(s, r);
@@ -298,7 +308,7 @@ static bool park_for_any(struct scheduler *s)
 static void plan_waiting(struct scheduler *s, struct plan *p)
 {
     struct request *r;
-    growth_begin(s);
+    growth_forget(s);
     for (int room; (r = order_next(s)) != NULL && (room = s->setup.limits.max_batch_tokens - p->n_tokens) > 0 &&
                    bound_has_room(s);) {
         if (!can_be_fed(s, r)) {

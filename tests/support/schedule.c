@@ -427,9 +427,15 @@ static bool can_grow(const struct scheduler *s, const struct request *r)
         int needed = blocks_in(s, r, steps), room = s->blocks[KV_MAIN].n_free;
         for (int i = 0; i < s->n_running; i++) {
             needed += blocks_in(s, s->running[i], steps);
-            room += s->running[i]->held[KV_MAIN].end - s->running[i]->n_alike;
+            for (int k = s->running[i]->held[KV_MAIN].begin; k < s->running[i]->held[KV_MAIN].end; k++)
+                room += s->blocks[KV_MAIN].block[s->running[i]->held[KV_MAIN].block[k]].n_holders == 1;
         }
         always = needed <= room;
+    }
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        int window = limits_window(&s->setup.limits, kind);
+        if (window > 0) /* whole windows for all */
+            always = always && (s->n_running + 1) * limits_window_blocks(window) <= s->blocks[kind].n_free;
     }
     return always;
 }

@@ -119,7 +119,7 @@ struct run {
     struct choices choices[MAX_SETS];
     struct request_rules rules[MAX_SETS];
     struct token_list prompt[MAX_SETS]; /* a copy */
-    int n_clients;                      /* the sets belong to them at random */
+    int n_clients, n_priorities;        /* the sets belong to them at random */
     int n, n_finished, n_released, n_steps, n_choice_events;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
@@ -192,13 +192,14 @@ static void on_release(void *context, struct choices *set)
     choices_close(set); /* the address sanitizer detects a later access */
 }
 
-static void run_open(struct run *run, const struct limits *l, bool prefix_caching)
+static void run_open(struct run *run, const struct limits *l, bool prefix_caching, bool foresees)
 {
     struct err e = {0};
     memset(run, 0, sizeof *run);
     run->events = (struct choices_events){on_choice, on_finish, on_release, run};
     const struct scheduler_setup setup = {.limits = *l,
                                           .prefix_caching = prefix_caching,
+                                          .foresees = foresees,
                                           .on_progress = choices_on_progress,
                                           .on_release = choices_on_release,
                                           .context = &run->events};
@@ -233,6 +234,7 @@ static struct choices *submit(struct run *run, const struct search *how, const s
     assert_int_equal(choices_open(set, how, &run->rules[i], &own, &e), 0);
     set->client = run->n_clients > 1 ? random_next(&seed) % (uint64_t)run->n_clients : 0;
     set->deadline = deadline;
+    set->priority = run->n_priorities > 1 ? -(int)(random_next(&seed) % (uint64_t)run->n_priorities) : 0;
     assert_int_equal(choices_submit(set, &run->s, run->n_steps, &e), 0);
     return set;
 }
@@ -312,7 +314,8 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
                              .n_blocks = MAX_LEN / KV_BLOCK_TOKENS + 1 + random_below(seed, tight ? 3 : 60)};
     struct run run;
     int n = 1 + random_below(seed, MAX_SETS);
-    run_open(&run, &l, random_below(seed, 2) == 0);
+    run_open(&run, &l, random_below(seed, 2) == 0, *seed / 4096 % 2 == 0);
+    run.n_priorities = 1 + (int)(*seed / 8192 % 2);
     run.n_clients = 1 + random_below(seed, 3);
     while (run.n < n) {
         struct search how;
@@ -354,7 +357,7 @@ static void choices_share_the_prompt(void **state)
     (void)state;
     for (int caching = 0; caching < 2; caching++) {
         struct run run;
-        run_open(&run, &roomy, caching != 0);
+        run_open(&run, &roomy, caching != 0, true);
         submit(&run, &(struct search){.n = 4, .num_beams = 1}, &plain, 40, 1, 0);
         drain(&run, 0);
         assert_int_equal(run.n_finished, 1);
@@ -370,7 +373,7 @@ static void requests_do_not_share_without_the_cache(void **state)
     (void)state;
     for (int caching = 0; caching < 2; caching++) {
         struct run run;
-        run_open(&run, &roomy, caching != 0);
+        run_open(&run, &roomy, caching != 0, true);
         for (int i = 0; i < 2; i++) {
             submit(&run, &(struct search){.n = 2, .num_beams = 1}, &plain, 40, 1, 0);
             while (run.n_finished == i)
@@ -387,7 +390,7 @@ static void beams_share_what_they_have_in_common(void **state)
     (void)state;
     for (int caching = 0; caching < 2; caching++) {
         struct run run;
-        run_open(&run, &roomy, caching != 0);
+        run_open(&run, &roomy, caching != 0, true);
         submit(&run, &(struct search){.n = 4, .num_beams = 4, .beam.length_penalty = 1}, &plain, 64, 1, 0);
         drain(&run, 0);
         assert_true(run.device.n_fed <= 64 + 9 * 4 * KV_BLOCK_TOKENS);
@@ -401,7 +404,7 @@ static void choices_that_time_out_have_what_there_was(void **state)
     (void)state;
     for (int beams = 1; beams <= 3; beams += 2) {
         struct run run;
-        run_open(&run, &roomy, true);
+        run_open(&run, &roomy, true, true);
         submit(&run, &(struct search){.n = 2, .num_beams = beams, .beam.length_penalty = 1}, &plain, 5, 1, 6);
         struct choices *set = &run.choices[0];
         while (set->finish == FINISH_NONE && run.n_steps < 5)
@@ -470,7 +473,7 @@ static void a_full_queue_takes_no_choices(void **state)
     (void)state;
     struct run run;
     struct err e = {0};
-    run_open(&run, &roomy, true);
+    run_open(&run, &roomy, true, true);
     run.s.setup.max_waiting = 1;
     submit(&run, &(struct search){.n = 2, .num_beams = 1}, &plain, 5, 1, 0);
     struct choices g;

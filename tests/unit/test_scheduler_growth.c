@@ -18,7 +18,7 @@ static void lengths_are_learned(void **state)
     assert_int_equal(lengths_left(&l, 0, 100000, true), 512);
     assert_int_equal(lengths_left(&l, 0, 100, true), 100); /* the context has room for no more */
     for (int i = 0; i < 3000; i++) {
-        lengths_note(&l, 250, 1000, false);
+        lengths_note(&l, 1000, 4000, false);
         lengths_note(&l, 2048, 100000, true);
     }
     assert_in_range(lengths_left(&l, 0, 4000, false), 995, 1005);
@@ -26,7 +26,12 @@ static void lengths_are_learned(void **state)
     assert_int_equal(lengths_left(&l, 2000, 4000, false), 500); /* longer than expected */
     assert_int_equal(lengths_left(&l, 3800, 4000, false), 200);
     for (int i = 0; i < 3000; i++)
-        lengths_note(&l, 1000, 1000, false);
+        lengths_note(&l, 1, 4, false);
+    assert_in_range(lengths_left(&l, 0, 4000, false), 995, 1005); /* small limits say nothing about large ones */
+    assert_int_equal(lengths_left(&l, 0, 4, false), 1);
+    assert_int_equal(lengths_left(&l, 1, 2, false), 1);
+    for (int i = 0; i < 3000; i++)
+        lengths_note(&l, 4000, 4000, false);
     assert_in_range(lengths_left(&l, 0, 4000, false), 3990, 4000); /* the newest count */
 }
 
@@ -142,9 +147,10 @@ static void short_answers_let_more_start(void **state)
     rules.stop_id[rules.n_stop_ids++] = LETTER_EOS;
     schedule_open(&run, &setup);
     for (int i = 0; i < 300; i++)
-        lengths_note(&run.s.lengths, 1, 1, false);
+        lengths_note(&run.s.lengths, 60, 60, false);
     const int before = most_at_once(&run, &rules);
-    const double share = run.s.lengths.share.sum / run.s.lengths.share.weight;
+    const struct length_mean *mean = &run.s.lengths.share[5]; /* of 32 to 63 tokens */
+    const double share = mean->sum / mean->weight;
     for (int i = 0; i < 2000; i++)
         lengths_note(&run.s.lengths, 10, 60, false);
     const int after = most_at_once(&run, &rules);
@@ -153,6 +159,80 @@ static void short_answers_let_more_start(void **state)
     assert_true(share < 1); /* it has learned from those that ended */
     assert_true(after > before);
     schedule_close(&run);
+}
+
+/* A prompt of 40 blocks that the first sequence computes and the others find; it ends long before them. None of its
+ * blocks is free then. */
+static void shared_blocks_stay_taken(void **state)
+{
+    (void)state;
+    struct schedule run;
+    struct scheduler_setup setup = schedule_setup(20, 512, 40);
+    struct request_rules rules = schedule_plain;
+    int32_t prompt[64];
+    setup.foresees = true;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 64; i++)
+        prompt[i] = i % 3;
+    for (int i = 0; i < 20; i++) {
+        struct err e = {0};
+        rules.max_tokens = i == 0 ? 20 : 60;
+        assert_int_equal(scheduler_add(&run.s, schedule_make(&run, &rules, prompt, 64), 0, &e), 0);
+        schedule_step(&run, 0);
+    }
+    assert_true(run.s.n_running >= 6); /* 4 shared blocks, 4 of each one's own */
+    schedule_drain(&run, 0);
+    assert_int_equal(run.s.stats.n_preemptions, 0);
+    schedule_close(&run);
+}
+
+/* All layers have a window of 48 tokens: a sequence grows until it fills it. */
+static void windows_are_foreseen(void **state)
+{
+    (void)state;
+    struct schedule run;
+    struct scheduler_setup setup = schedule_setup(40, 512, 30);
+    struct request_rules rules = schedule_plain;
+    setup.foresees = true;
+    setup.limits.window = 48;
+    rules.max_tokens = 60;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 40; i++)
+        (void)schedule_add(&run, &rules, 14, (uint64_t)i);
+    schedule_step(&run, 0);
+    print_message("# %d at once with windows of %d blocks in 30\n", run.s.n_running, limits_window_blocks(48));
+    assert_int_equal(run.s.n_running, 30 / limits_window_blocks(48));
+    schedule_drain(&run, 0);
+    assert_int_equal(run.s.stats.n_preemptions, 0);
+    schedule_close(&run);
+}
+
+/* An urgent request does not wait until others, which give way to it, have grown. */
+static void urgent_requests_start(void **state)
+{
+    (void)state;
+    for (int priority = 0; priority < 2; priority++) {
+        struct schedule run;
+        struct scheduler_setup setup = schedule_setup(12, 128, 44);
+        struct request_rules rules = schedule_plain;
+        struct err e = {0};
+        int32_t prompt[14] = {1, 2, 3};
+        rules.max_tokens = 60;
+        setup.foresees = true;
+        schedule_open(&run, &setup);
+        for (int i = 0; i < 9; i++) {
+            struct request *r = schedule_make(&run, &rules, prompt, 14);
+            r->priority = i < 8 ? 1 : priority;
+            assert_int_equal(scheduler_add(&run.s, r, 0, &e), 0);
+            if (i == 7)
+                schedule_step(&run, 1);
+        }
+        assert_int_equal(run.s.n_running, 8);
+        schedule_step(&run, 1);
+        assert_int_equal(run.s.n_running, priority == 0 ? 9 : 8);
+        schedule_drain(&run, 1);
+        schedule_close(&run);
+    }
 }
 
 /* Another client's only request does not wait until the first client's sequences have grown. */
@@ -191,6 +271,9 @@ int main(void)
         cmocka_unit_test(nobody_is_preempted),
         cmocka_unit_test(all_start_where_all_fit),
         cmocka_unit_test(memory_of_those_that_end_counts),
+        cmocka_unit_test(shared_blocks_stay_taken),
+        cmocka_unit_test(windows_are_foreseen),
+        cmocka_unit_test(urgent_requests_start),
         cmocka_unit_test(short_answers_let_more_start),
         cmocka_unit_test(a_client_below_its_share_starts),
     };
