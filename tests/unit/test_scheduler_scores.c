@@ -19,6 +19,13 @@ struct shape {
     int cancel_one; /* one in this many steps cancels a request; 0: none */
 };
 
+/* The limits of so many sequences; rows: of logits to score prompts with. */
+#define LIMITS(seqs, tokens, rows, blocks)                                                                       \
+    {                                                                                                            \
+        .max_seqs = (seqs), .max_batch_tokens = (tokens), .max_len = MAX_LEN, .max_logit_rows = (seqs) + (rows), \
+        .n_blocks = (blocks)                                                                                     \
+    }
+
 struct run {
     struct shape shape;
     struct scheduler scheduler;
@@ -177,13 +184,11 @@ static void every_token_is_scored_once(void **unused)
 {
     (void)unused;
     static const struct shape shapes[] = {
-        {{4, 64, MAX_LEN, 4 + 64, 40, 0, 0, 0, 0, 0, 0, 0, 0}, false, 1, 0},
-        {{4, 16, MAX_LEN, 4 + 16, 40, 0, 0, 0, 0, 0, 0, 0, 0}, true, 2, 0},
-        {{4, 64, MAX_LEN, 4 + 5, 40, 0, 0, 0, 0, 0, 0, 0, 0}, true, 2, 0}, /* fewer rows than tokens */
-        {{3, 7, MAX_LEN, 3 + 1, 20, 0, 0, 0, 0, 0, 0, 0, 0}, true, 1, 0},  /* a token per step */
-        {{6, 32, MAX_LEN, 6 + 20, 9, 0, 0, 0, 0, 0, 0, 0, 0}, true, 2, 0}, /* blocks for few sequences: preemption */
-        {{6, 32, MAX_LEN, 6 + 20, 9, 0, 0, 0, 0, 0, 0, 0, 0}, true, 2, 9},
-        {{1, 32, MAX_LEN, 1 + 9, 6, 0, 0, 0, 0, 0, 0, 0, 0}, true, 2, 20},
+        {LIMITS(4, 64, 64, 40), false, 1, 0}, {LIMITS(4, 16, 16, 40), true, 2, 0},
+        {LIMITS(4, 64, 5, 40), true, 2, 0}, /* fewer rows than tokens */
+        {LIMITS(3, 7, 1, 20), true, 1, 0},  /* a token per step */
+        {LIMITS(6, 32, 20, 9), true, 2, 0}, /* blocks for few sequences: preemption */
+        {LIMITS(6, 32, 20, 9), true, 2, 9},   {LIMITS(1, 32, 9, 6), true, 2, 20},
     };
     uint64_t n_preemptions = 0, n_hits = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
@@ -201,7 +206,7 @@ static void every_token_is_scored_once(void **unused)
 static void the_prefix_cache_hides_no_token(void **unused)
 {
     (void)unused;
-    const struct shape shape = {{4, 64, MAX_LEN, 4 + 64, 40, 0, 0, 0, 0, 0, 0, 0, 0}, true, 1, 0};
+    const struct shape shape = {LIMITS(4, 64, 64, 40), true, 1, 0};
     struct run r;
     struct err e = {0};
     open_run(&r, &shape, 5);
@@ -234,7 +239,7 @@ static void the_prefix_cache_hides_no_token(void **unused)
 static void no_rows_to_score_with(void **unused)
 {
     (void)unused;
-    const struct shape shape = {{4, 64, MAX_LEN, 4, 40, 0, 0, 0, 0, 0, 0, 0, 0}, true, 1, 0};
+    const struct shape shape = {LIMITS(4, 64, 0, 40), true, 1, 0};
     const struct request_rules rules = {.max_tokens = 2, .want_prompt_logprobs = true};
     struct scheduler s;
     struct err e = {0};
