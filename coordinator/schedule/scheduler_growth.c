@@ -32,14 +32,14 @@ static int n_shared_blocks(const struct scheduler *s, const struct request *r)
     return low - held->begin;
 }
 
-/* A running sequence, or one that gets blocks for all its known tokens. */
+/* A running sequence, or one that gets blocks for all its known tokens, beside those that it may have found. */
 static struct growing describe(const struct scheduler *s, const struct request *r)
 {
     bool runs = r->state == REQUEST_RUNNING;
     return (struct growing){.left = n_left(s, r),
                             .n_tokens = n_known(r),
                             .n_blocks = runs ? r->held[KV_MAIN].end : blocks_for(n_known(r)),
-                            .n_shared = runs ? n_shared_blocks(s, r) : 0};
+                            .n_shared = n_shared_blocks(s, r)};
 }
 
 /* The blocks that such a sequence will need in windowed layers beside those that it has. */

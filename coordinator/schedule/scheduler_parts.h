@@ -158,7 +158,8 @@ bool scheduler_reserve(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_growth.c: the memory into which running sequences will grow ---- */
 
-/* Forgets how the running sequences grow: to be called when one of them stops, and when all have got tokens. */
+/* Forgets how the running sequences grow: to be called when one of them stops, when others hold its blocks, and when
+ * all have got tokens. */
 void growth_forget(struct scheduler *s);
 
 /* The number of blocks of a kind that must be free beside those for r's known tokens, so that r and the running

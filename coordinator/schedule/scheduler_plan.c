@@ -234,6 +234,8 @@ bool scheduler_reserve(struct scheduler *s, struct request *r)
         missing[kind] = kv_missing(s, r, kind);
         s->blocked_by[kind] = found[kind] + missing[kind];
     }
+    if (r->n_alike > 0)
+        growth_forget(s);
     bool fits = have_room(s, r, missing, s->blocked_until);
     for (int kind = 0; kind < s->n_kinds; kind++)
         s->blocked_until[kind] += found[kind];

@@ -186,6 +186,36 @@ static void shared_blocks_stay_taken(void **state)
     schedule_close(&run);
 }
 
+/* Nobody is preempted if all answers are as long as expected, whatever they share, and whenever they come. */
+static void random_requests_are_not_preempted(void **state)
+{
+    (void)state;
+    uint64_t seed = 3, found = 0;
+    int most = 0;
+    for (int trial = 0; trial < 300; trial++) {
+        struct schedule run;
+        struct scheduler_setup setup = schedule_setup(20, 2048, 12 + random_below(&seed, 40));
+        struct request_rules rules = schedule_plain;
+        const int depth = random_below(&seed, SCHEDULER_FLIGHTS);
+        setup.foresees = true;
+        schedule_open(&run, &setup);
+        while (run.n < SCHEDULE_MAX_REQUESTS) {
+            uint64_t text = (uint64_t)random_below(&seed, 2);
+            rules.max_tokens = 1 + random_below(&seed, 60);
+            (void)schedule_add(&run, &rules, 1 + random_below(&seed, 70), text);
+            for (int i = random_below(&seed, 8); i > 0; i--)
+                schedule_step(&run, depth);
+            most = run.s.n_running > most ? run.s.n_running : most;
+        }
+        schedule_drain(&run, depth);
+        assert_int_equal(run.s.stats.n_preemptions, 0);
+        found += run.s.stats.prefix_hits;
+        schedule_close(&run);
+    }
+    print_message("# at most %d at once, %llu tokens found\n", most, (unsigned long long)found);
+    assert_true(most >= 8 && found > 10000);
+}
+
 /* All layers have a window of 48 tokens: a sequence grows until it fills it. */
 static void windows_are_foreseen(void **state)
 {
@@ -272,6 +302,7 @@ int main(void)
         cmocka_unit_test(all_start_where_all_fit),
         cmocka_unit_test(memory_of_those_that_end_counts),
         cmocka_unit_test(shared_blocks_stay_taken),
+        cmocka_unit_test(random_requests_are_not_preempted),
         cmocka_unit_test(windows_are_foreseen),
         cmocka_unit_test(urgent_requests_start),
         cmocka_unit_test(short_answers_let_more_start),
