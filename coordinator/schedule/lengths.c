@@ -3,7 +3,7 @@
 
 #define OPEN_TOKENS 512   /* of an answer without a limit, until some have ended */
 #define MOST_TOKENS 4096  /* of an answer that has no more yet: one request must not keep the others waiting for long */
-#define FIRST       2.0   /* the weight of the first expectations, in answers */
+#define FIRST       32.0  /* the weight of the first expectations, in answers: short ones end first */
 #define MEMORY      256.0 /* answers after which an older one counts 1/e */
 
 void lengths_begin(struct lengths *l)

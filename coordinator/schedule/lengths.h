@@ -20,9 +20,9 @@ void lengths_begin(struct lengths *l);
 /* An answer has ended with n tokens. fills: nobody has set max_tokens (struct request_rules). */
 void lengths_note(struct lengths *l, int n, int max_tokens, bool fills);
 
-/* The number of tokens that an answer which has n is expected to get yet: at least 1, at most max_tokens - n. Answers
- * are expected to have no more than 4,096 tokens; those that are longer than expected will probably grow by another
- * quarter. */
+/* The number of tokens that an answer which has n is expected to get yet: at least 1 before the last, at most
+ * max_tokens - n. Answers are expected to have no more than 4,096 tokens; those that are longer than expected will
+ * probably grow by another quarter. */
 int lengths_left(const struct lengths *l, int n, int max_tokens, bool fills);
 
 #endif

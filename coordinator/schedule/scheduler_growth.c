@@ -16,8 +16,8 @@ static int n_left(const struct scheduler *s, const struct request *r)
     return lengths_left(&s->lengths, (int)r->output.n, r->rules->max_tokens, r->rules->fills);
 }
 
-/* The number of r's blocks that others hold, too: its first ones, since nobody holds a block without those before
- * it. */
+/* The number of r's blocks that others hold, too. These are its first ones, but for equal blocks that were computed
+ * twice: then it may be too small. */
 static int n_shared_blocks(const struct scheduler *s, const struct request *r)
 {
     const struct held_blocks *held = &r->held[KV_MAIN];
@@ -115,16 +115,33 @@ static int64_t most_needed(const struct growing *all, int n)
     return most < whole ? most : whole;
 }
 
-int growth_needed(struct scheduler *s, const struct request *r, int kind)
+/* The same with r. */
+static int64_t most_with(struct scheduler *s, const struct request *r)
 {
     const struct growing new = describe(s, r);
-    if (s->n_growing < 0)
-        look(s);
-    if (is_windowed(s, kind))
-        return (int)(s->growing_windows[kind] + n_in_windows(s, r, kind));
     int at = insert(s, &new);
     int64_t most = most_needed(s->growing, s->n_growing);
     s->n_growing--;
     memmove(&s->growing[at], &s->growing[at + 1], (size_t)(s->n_growing - at) * sizeof *s->growing);
+    return most;
+}
+
+/* The blocks of sequences that are less urgent than r: they are preempted before r is. */
+static int n_yielded(const struct scheduler *s, const struct request *r, int kind)
+{
+    int n = 0;
+    for (int i = s->n_running - 1; i >= 0 && s->running[i]->priority > r->priority; i--) {
+        const struct held_blocks *held = &s->running[i]->held[kind];
+        n += held->end - held->begin - (kind == KV_MAIN ? n_shared_blocks(s, s->running[i]) : 0);
+    }
+    return n;
+}
+
+int growth_needed(struct scheduler *s, const struct request *r, int kind)
+{
+    if (s->n_growing < 0)
+        look(s);
+    int64_t most = is_windowed(s, kind) ? s->growing_windows[kind] + n_in_windows(s, r, kind) : most_with(s, r);
+    most -= n_yielded(s, r, kind);
     return (int)(most < s->blocks[kind].most ? most : s->blocks[kind].most);
 }

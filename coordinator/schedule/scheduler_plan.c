@@ -197,12 +197,12 @@ static bool have_blocks(struct scheduler *s, const int *n)
 }
 
 /* The blocks to be left for the growth of sequences if r starts beside others; `least`: those that are left in any
- * case. Where models share memory nobody knows how much there will be. Less urgent sequences give way to r, and those
- * of clients that run more. A steered sequence with output takes the place of another one, which waits for it. */
+ * case. Where models share memory nobody knows how much there will be. Sequences of clients that run more give way to
+ * r. A steered sequence with output takes the place of another one, which waits for it. */
 static int n_spared(struct scheduler *s, const struct request *r, int kind, int least)
 {
-    bool waits = s->setup.foresees && s->setup.source[kind].more == NULL && r != s->favoured &&
-                 s->running[s->n_running - 1]->priority <= r->priority && !(r->steered && r->output.n > 0);
+    bool waits =
+        s->setup.foresees && s->setup.source[kind].more == NULL && r != s->favoured && !(r->steered && r->output.n > 0);
     int growth = waits ? growth_needed(s, r, kind) : 0;
     return growth > least ? growth : least;
 }
@@ -221,6 +221,16 @@ static bool have_room(struct scheduler *s, const struct request *r, const int *n
     return have_blocks(s, until);
 }
 
+/* Has r found blocks that a single other sequence holds? */
+static bool has_second_holders(const struct scheduler *s, const struct request *r)
+{
+    const struct held_blocks *held = &r->held[KV_MAIN];
+    for (int i = held->begin; i < held->end; i++)
+        if (s->blocks[KV_MAIN].block[held->block[i]].n_holders == 2)
+            return true;
+    return false;
+}
+
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
     int n_free[KV_KINDS] = {0}, missing[KV_KINDS] = {0}, found[KV_KINDS] = {0};
@@ -234,7 +244,7 @@ bool scheduler_reserve(struct scheduler *s, struct request *r)
         missing[kind] = kv_missing(s, r, kind);
         s->blocked_by[kind] = found[kind] + missing[kind];
     }
-    if (r->n_alike > 0)
+    if (has_second_holders(s, r))
         growth_forget(s);
     bool fits = have_room(s, r, missing, s->blocked_until);
     for (int kind = 0; kind < s->n_kinds; kind++)
