@@ -6,11 +6,11 @@
  * in parts of at least a quarter. Memory: a sequence starts when there are KV blocks for its known tokens and for
  * the tokens that it and the running ones are expected to get (coordinator/schedule/lengths.h), and gets blocks as it
  * grows. If none are left, the last running sequence in the order is preempted: it releases its blocks, waits, and is
- * fed again later, prompt and output. Urgent requests, and a client that runs less than its share, do not wait for the
- * growth of others. If slots or blocks are taken when a client's turn comes, sequences of clients that run more than it
- * give way, for at most one sequence per plan, and none gives way again before it has grown by an eighth, so that
- * repeated feeding remains a small part of the work. Full blocks of a prompt or output are found again by any sequence
- * that begins with the same tokens (coordinator/schedule/blocks.h). A prompt whose tokens are scored
+ * fed again later, prompt and output. A client that runs less than its share starts
+ * without leaving room for growth. If slots or blocks are taken when a client's turn comes, sequences of clients that
+ * run more than it give way, for at most one sequence per plan, and none gives way again before it has grown by an
+ * eighth, so that repeated feeding remains a small part of the work. Full blocks of a prompt or output are found again
+ * by any sequence that begins with the same tokens (coordinator/schedule/blocks.h). A prompt whose tokens are scored
  * (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has rows beside max_seqs, and uses
  * the prefix cache only for tokens that are scored already. For a request with a form (rules.form) every token has a
  * mask of the allowed tokens, which depends on the token before it. While that one is under way the next step is
