@@ -249,7 +249,6 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
         .tokenizer = g->texts->tokenizer,
         .lexicon = &g->texts->lexicon,
         .prefix_caching = !g->o->run.no_prefix_caching,
-        .foresees = true,
         .rope_changes_at = g->texts->rope_changes_at,
         .on_progress = on_progress,
         .context = g,

@@ -72,6 +72,23 @@ static void alone(int n)
     }
 }
 
+/* Answers that end with their first token: so the server expects short ones, and starts more than will fit. */
+static void answer_shortly(void)
+{
+    char request[200];
+    (void)snprintf(request, sizeof request,
+                   "{\"prompt\": \"Tom\", \"max_tokens\": %d, \"n\": 128, \"logit_bias\": {\"5\": 100}, "
+                   "\"stop_token_ids\": [5]}",
+                   N_NEW);
+    json_t *reply = talk_ask(s.endpoint, request);
+    const json_t *choices = json_object_get(reply, "choices");
+    case_check(json_array_size(choices) == 128, "%zu answers: %s", json_array_size(choices),
+               talk_text(reply, "error/message"));
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        case_check(strcmp(talk_text(json_array_get(choices, i), "finish_reason"), "stop") == 0, "a longer answer");
+    json_decref(reply);
+}
+
 static void busy(void)
 {
     char request[3000];
@@ -112,6 +129,8 @@ static void check_answers(int ranks, const struct shape *how)
     case_begin("the same tokens alone and busy, %s, on %d ranks", how->name, ranks);
     if (case_check(serving_start(&s, ranks, NULL, more), "no server")) {
         alone(how == shape ? N_PROMPTS : 2);
+        if (how->small)
+            answer_shortly();
         double preempted = serving_metric(&s, "num_preemptions_total");
         busy();
         preempted = serving_metric(&s, "num_preemptions_total") - preempted;
