@@ -164,7 +164,7 @@ static void short_answers_let_more_start(void **state)
     schedule_close(&run);
 }
 
-/* A prompt of 40 blocks that the first sequence computes and the others find; it ends long before them. None of its
+/* A prompt of 4 blocks that the first sequence computes and the others find; it ends long before them. None of these
  * blocks is free then. */
 static void shared_blocks_stay_taken(void **state)
 {
@@ -240,7 +240,7 @@ static void windows_are_foreseen(void **state)
     schedule_close(&run);
 }
 
-/* An urgent request does not wait until others, which give way to it, have grown. */
+/* The blocks of less urgent sequences, which give way, count as free for an urgent request. */
 static void urgent_requests_start(void **state)
 {
     (void)state;
@@ -262,13 +262,13 @@ static void urgent_requests_start(void **state)
         }
         assert_int_equal(run.s.n_running, 8);
         schedule_step(&run, 1);
-        assert_int_equal(run.s.n_running, priority == 0 ? 9 : 8); /* the 8 blocks of the others are its own, too */
+        assert_int_equal(run.s.n_running, priority == 0 ? 9 : 8);
         schedule_drain(&run, 1);
         schedule_close(&run);
     }
 }
 
-/* Another client's only request does not wait until the first client's sequences have grown. */
+/* Another client's only request starts without leaving room for the growth of the first client's sequences. */
 static void a_client_below_its_share_starts(void **state)
 {
     (void)state;
