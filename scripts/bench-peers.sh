@@ -11,7 +11,8 @@
 #   PEER="COMMAND"                           another peer: its arguments are the folder of the config and the work, and it prints a line
 #                                            {"peer": NAME, "version": VERSION}, then {"work": .., "figure": [median, lowest,
 #                                            highest]} for each kind of work that it supports, in the units of scripts/peers.py;
-#                                            "first_token": MS beside the figure is shown, too
+#                                            "first_token": MS beside the figure is shown, too. PEER_RANKS in its environment is
+#                                            the number of Lockstep's ranks, and so of the GPUs that it should take
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || set -- mpirun --bind-to none -n 1 "$here/../build/cuda/lockstep"
@@ -30,6 +31,8 @@ cp "$config" "$dir/model/config.json"
 # shellcheck disable=SC2086  # the work is several words
 python3 "$here/peers.py" ours "$config" "$work" -- "$@" >"$out.ours"
 : >"$out.peer"
+PEER_RANKS=$(sed -n '1s/.*"ranks": \([0-9]*\).*/\1/p' "$out.ours")
+export PEER_RANKS
 if [ -n "${PEER:-}" ]; then
     # shellcheck disable=SC2086
     $PEER "$dir/model" $work >"$out.peer"

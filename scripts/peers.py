@@ -2,7 +2,7 @@
 """Parts of scripts/bench-peers.sh: does the same work with Lockstep and with vLLM.
 
     peers.py ours CONFIG "WORK .." -- COMMAND THAT STARTS lockstep     lines of JSON: the program, then a line for each work
-    peers.py vllm FOLDER WORK ..                                       the same with vLLM's LLM class
+    peers.py vllm FOLDER WORK ..                                       the same with vLLM's LLM class, on $PEER_RANKS GPUs
     peers.py join OURS PEER FILE                                       joins both in one file, and prints a table
 
 Kinds of work, with random weights and tokens, temperature 1, ignoring the end of text:
@@ -82,15 +82,16 @@ def commit():
 
 def ours(config, words, command):
     version = subprocess.run(command + ["version"], capture_output=True, text=True, check=True).stdout.split()[-1]
-    say(version=version, commit=commit(), machine=machine(), model=os.path.basename(config).removesuffix(".json"),
-        date=time.strftime("%Y-%m-%d", time.gmtime()))
-    for word in words:
+    for i, word in enumerate(words):
         kind, n = parse(word)
         run = subprocess.run(command + ["bench", "--config", config, "--load-format", "dummy", "--json"] + options(kind, n),
                              stdout=subprocess.PIPE, text=True)
         if run.returncode != 0:
             sys.exit(f"peers: {word}: lockstep ended with status {run.returncode}")
         found = json.loads(run.stdout)
+        if i == 0:
+            say(version=version, commit=commit(), machine=machine(), model=os.path.basename(config).removesuffix(".json"),
+                ranks=found["ranks"], date=time.strftime("%Y-%m-%d", time.gmtime()))
         figure, share = figure_of(kind, found)
         say(work=word, figure=figure, share=share, first_token=first_token_of(found))
 
@@ -115,6 +116,7 @@ def vllm(folder, words):
     model = tempfile.TemporaryDirectory()
     vocab = config_for(folder, words, model.name)["vocab_size"]
     llm = peer.LLM(model=model.name, load_format="dummy", skip_tokenizer_init=True, max_model_len=longest(words),
+                   tensor_parallel_size=int(os.environ.get("PEER_RANKS", "1")),
                    disable_log_stats=False)  # as in its server; without, it does not know when first tokens came
     rng = random.Random(7)
     first_tokens = []
@@ -183,7 +185,7 @@ def join(path_ours, path_peer, path):
     with open(path, "w") as f:
         json.dump(head | {"peer": peer_head.get("peer"), "peer_version": peer_head.get("version"), "rows": rows}, f, indent=1)
         f.write("\n")
-    print(f"{head['model']} on {head['machine']}, Lockstep {head['version']} ({head['commit']})")
+    print(f"{head['model']} on {head['ranks']} rank(s), {head['machine']}, Lockstep {head['version']} ({head['commit']})")
     name = peer_head.get("peer") or "-"
     print(f"{'work':26} {'unit':9} {'ours':>10} {name:>10} {'times as fast':>14} {'first token, ms':>16} {name:>10}")
     for row in rows:

@@ -9,6 +9,7 @@ cat >"$dir/peer" <<'END'
 #!/usr/bin/env python3
 import json, os, sys
 assert json.load(open(os.path.join(sys.argv[1], "config.json")))["vocab_size"] > 0
+assert os.environ["PEER_RANKS"] == "2"
 print("WARNING [base.py:300] a line of the peer's own")
 print(json.dumps({"peer": "fake", "version": "1.2"}))
 for i, work in enumerate(sys.argv[2:5]):
