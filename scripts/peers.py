@@ -185,7 +185,7 @@ def join(path_ours, path_peer, path):
     with open(path, "w") as f:
         json.dump(head | {"peer": peer_head.get("peer"), "peer_version": peer_head.get("version"), "rows": rows}, f, indent=1)
         f.write("\n")
-    print(f"{head['model']} on {head['ranks']} rank(s), {head['machine']}, Lockstep {head['version']} ({head['commit']})")
+    print(f"{head['model']} on {head.get('ranks', '?')} rank(s), {head['machine']}, Lockstep {head['version']} ({head['commit']})")
     name = peer_head.get("peer") or "-"
     print(f"{'work':26} {'unit':9} {'ours':>10} {name:>10} {'times as fast':>14} {'first token, ms':>16} {name:>10}")
     for row in rows:
