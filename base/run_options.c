@@ -110,8 +110,8 @@ static const struct opt load_rows[] = {
         "sum-pieces", sum_pieces, 1, 4, 0,
         "2 to 4 GPUs of one host: cut the rows of steps of 2048 tokens and more into at most this many pieces, so "
         "that the sum over the ranks of one piece runs beside the products of others; it takes 128 MiB of a GPU for "
-        "each other rank; 1: sums follow products (default 1: not measured on several GPUs yet; CPUs: 4, one after "
-        "the other)"),
+        "each other rank; 1: sums follow products (default on two GPUs 2, on more 1; CPUs: 4, one after the "
+        "other)"),
     FLAG("batch-invariant", batch_invariant,
          "GPUs: a token's logits are the same bits whatever else is in its steps: alone or in any batch, in chunks of "
          "any size, from the prefix cache, after a preemption, with and without drafts. Decode steps run as "

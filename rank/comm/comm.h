@@ -80,15 +80,18 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
  * the queue are borrowed until comm_close. Collective. */
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
-/* Lets *c, which has peer memory, cut rows into up to `pieces`, and takes memory for that. Collective; -1 on ranks that
- * have failed, with *e there: the caller has to agree. */
+/* Lets *c, which has peer memory, cut rows into up to `pieces`, and takes memory for that. Collective; -1 on all ranks,
+ * with *e on those that are the reason: the caller has to agree. */
 int comm_cut_peer(struct comm *c, int pieces, struct err *e);
 
 /* The best transport for the backend's memory. pieces: into which rows are cut at most; 0: the default of the device, 4
- * on CPUs and 1 on GPUs. Collective; -1 as comm_cut_peer. */
+ * on CPUs, 2 on two GPUs that can and 1 on others. Collective; -1 as comm_cut_peer. */
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, int pieces, struct err *e);
 
-/* Device memory that comm_open takes for that. */
+/* Refuses more than one piece where so many ranks cannot have them; the rest is said by comm_open. */
+int comm_check_pieces(const struct ops *ops, int n_ranks, int pieces, struct err *e);
+
+/* Device memory that comm_open takes for that at most. */
 size_t comm_cut_bytes(const struct ops *ops, int n_ranks, int pieces);
 
 /* A communicator with from's transport and its own count and observers. Communicators that share a transport use it one

@@ -173,7 +173,7 @@ static int open_beside(struct comm_peer *p, int pieces, struct err *e)
     const struct world *w = p->world;
     void *sums = ops->open(p->q, w->rank, w->n_ranks);
     if (sums == NULL)
-        ERR(e, p->q->err.code, "--sum-pieces %d: sums beside products need %zu MiB of this GPU's memory: %s", pieces,
+        ERR(e, p->q->err.code, "sums beside products (--sum-pieces %d) in %zu MiB of this GPU's memory: %s", pieces,
             ops->bytes(w->n_ranks) / MIB, p->q->err.text);
     if (peers_agree(sums != NULL ? NULL : "too little memory", w) != NULL) {
         ops->close(p->q, sums);
@@ -182,7 +182,7 @@ static int open_beside(struct comm_peer *p, int pieces, struct err *e)
     const char *why = peers_open(&p->beside.peers, ops->memory(sums), w, p->ops, p->q);
     if (why != NULL) {
         ops->close(p->q, sums);
-        return ERR(e, ERR_UNSUPPORTED, "--sum-pieces %d: no sums beside products: %s", pieces, why);
+        return ERR(e, ERR_UNSUPPORTED, "no sums beside products (--sum-pieces %d): %s", pieces, why);
     }
     ops->attach(sums, p->beside.peers.memory);
     p->beside.sums = sums;
@@ -197,9 +197,6 @@ int comm_cut_peer(struct comm *c, int pieces, struct err *e)
             "--sum-pieces %d: %d ranks whose sums do not go over the GPUs' own memory (%s), expected GPUs of one "
             "host that share it, or --sum-pieces 1",
             pieces, c->n_ranks, c->name);
-    if (c->n_ranks > BESIDE_MAX_RANKS)
-        return ERR(e, ERR_UNSUPPORTED, "--sum-pieces %d on %d ranks, expected up to %d ranks, or --sum-pieces 1",
-                   pieces, c->n_ranks, BESIDE_MAX_RANKS);
     struct comm_peer *p = c->impl;
     p->beside.ops = beside_ops_of(p->ops);
     if (open_beside(p, pieces, e) != 0)

@@ -129,7 +129,8 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     if (i->world.n_ranks == 1)
         mark_alone(i->ops, &i->q);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
-    (void)open_watch(i, setup->step_timeout, e);
+    if (comm_check_pieces(i->ops, i->world.n_ranks, setup->limits.sum_pieces, e) == 0)
+        (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
 }
 

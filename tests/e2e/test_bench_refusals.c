@@ -77,6 +77,8 @@ int main(void)
     refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
     refused("a further model without a switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
     refused("a switch with a draft model", LIST("bench", "--model-switch", "a,b", "--draft-model", models_demo()));
+    refused("sums of one rank in pieces",
+            LIST("bench", "--model", models_demo(), "--tensor-parallel", "1", "--sum-pieces", "2"));
     refused("a switch on other ranks", LIST("bench", "--model-switch", "a,b", "--tensor-parallel", "1"));
     refused("a switch of weights made FP8", LIST("bench", "--model-switch", "a,b", "--quantization", "fp8"));
     refused("a switch beside decode steps", LIST("bench", "--model-switch", "a,b", "--n-gen", "7"));

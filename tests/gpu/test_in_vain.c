@@ -35,7 +35,7 @@ static void open_child(struct side *s, struct world *w, const char *model, enum 
     struct instance_setup setup = side_setup(n_seqs, 64, step);
     setup.dummy = 1;
     setup.step_timeout = step_timeout;
-    setup.limits.sum_pieces = COMM_PIECES;
+    setup.limits.sum_pieces = w->n_ranks > 1 ? COMM_PIECES : 1;
     if (w->rank == 0)
         (void)model_config_parse(&m, model, strlen(model), "config", &e);
     fatal_agree(w, &e);

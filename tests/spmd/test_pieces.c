@@ -22,7 +22,7 @@ static void open_fixture(struct side *s, struct world *w, const char *name)
     setup.threads = 1;
     setup.device = on_device ? DEVICE_CUDA : DEVICE_CPU;
     setup.batch_invariant = on_device;
-    setup.limits.sum_pieces = COMM_PIECES;
+    setup.limits.sum_pieces = w->n_ranks > 1 ? COMM_PIECES : 1;
     (void)snprintf(dir, sizeof dir, "tests/parity/fixtures/%s", name);
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && checkpoint_open(&c, dir, &e) == 0)
         (void)side_tensors_read(&c, &m, &e);

@@ -406,7 +406,13 @@ static void reserves(void **state)
                                  .max_logit_rows = 4,
                                  .n_blocks = 7,
                                  .mask_words = 1},
-                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0, 0, 0};
+                        wide = {.max_seqs = 1,
+                                .max_batch_tokens = 50,
+                                .max_len = 10,
+                                .max_logit_rows = 60,
+                                .n_blocks = 3,
+                                .mask_words = 5,
+                                .max_drafts = 8};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);
