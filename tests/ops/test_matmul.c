@@ -190,7 +190,7 @@ static void test_invariance(void **unused)
 static void check_wide_invariance(int rows, int cols)
 {
     enum { TOKENS = 300 };
-    const int tokens[] = {8, 30, 60, 65, 128, 200, TOKENS};
+    const int tokens[] = {2, 5, 8, 13, 30, 60, 65, 128, 200, TOKENS};
     uint64_t state = 13;
     struct queue q = test_queue(1);
     struct weight w = random_weight(backend_act(), rows, cols, &state, 1);

@@ -23,7 +23,11 @@
 template <bool CODES, typename F>
 static void with_form(int n_tokens, F f)
 {
-    if (n_tokens <= 64)
+    if (!CODES && n_tokens <= 16)
+        f(gated_form<16, 6, 1, false, false>());
+    else if (n_tokens <= 32)
+        f(gated_form<32, 6, 1, false, CODES>());
+    else if (n_tokens <= 64)
         f(gated_form<64, 5, 1, false, CODES>());
     else if (n_tokens <= 128)
         f(gated_form<64, 5, 2, false, CODES>());
@@ -80,16 +84,17 @@ static void launch_gated(struct queue *q, gated_args<T> a, const operand &x, con
     const int C = FORM::CLUSTER, of_tokens = ceiling(a.n_tokens, C * FORM::TOKENS);
     int clusters = cuda_state(q)->n_multiprocessors / C;
     a.box = a.n_tokens <= GATED_SOME ? gates_of_tile(a.rows, of_tokens, clusters) : GATED_BOX;
+    a.x_rows = std::min(a.n_tokens, FORM::TOKENS);
     int n_tiles = ceiling(a.rows, a.box) * of_tokens;
     launch_clusters(q, C, gated_product<T, FORM>, dim3((unsigned)(C * std::min(n_tiles, clusters))),
-                    dim3(GATED_THREADS), sizeof(gated_shared<FORM>) + GATED_ALIGN, a,
-                    rows_map(q, x, a.cols, FORM::TOKENS), rows_map(q, w, a.cols, a.box));
+                    dim3(GATED_THREADS), sizeof(gated_shared<FORM>) + GATED_ALIGN, a, rows_map(q, x, a.cols, a.x_rows),
+                    rows_map(q, w, a.cols, a.box));
 }
 
 template <bool CODES>
 static void prepare_forms(struct queue *q)
 {
-    for (int n : {64, 128, 192, 256})
+    for (int n : {16, 32, 64, 128, 192, 256})
         with_form<CODES>(n, [&](auto form) {
             using FORM = decltype(form);
             const int bytes = sizeof(gated_shared<FORM>) + GATED_ALIGN;
@@ -149,7 +154,7 @@ void gated_product_of_codes(struct queue *q, void *out, const coded_inputs &x, c
         using T = decltype(act);
         if constexpr (sizeof(T) == 2)
             with_form<true>(x.n_rows, [&](auto form) {
-                const gated_args<T> a = {(T *)out, x.n_rows, w->rows / 2, w->cols, 0, (const float *)codes.scales,
+                const gated_args<T> a = {(T *)out, x.n_rows, w->rows / 2, w->cols, 0, 0, (const float *)codes.scales,
                                          x.scales};
                 launch_gated<T, decltype(form)>(
                     q, a, {x.codes, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, x.n_rows, (size_t)w->cols},
@@ -167,7 +172,7 @@ static void gated_product_of_numbers(struct queue *q, void *out, const void *x, 
         const size_t pitch = (size_t)w->cols * sizeof(T);
         if constexpr (sizeof(T) == 2)
             with_form<false>(n_tokens, [&](auto form) {
-                const gated_args<T> a = {(T *)out, n_tokens, w->rows / 2, w->cols, 0, NULL, NULL};
+                const gated_args<T> a = {(T *)out, n_tokens, w->rows / 2, w->cols, 0, 0, NULL, NULL};
                 launch_gated<T, decltype(form)>(q, a, {x, type, 1, n_tokens, pitch},
                                                 {w->data, type, 2, w->rows / 2, pitch});
             });

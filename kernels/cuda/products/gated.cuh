@@ -35,6 +35,7 @@ struct gated_args {
     T *out; /* [n_tokens, rows] */
     int n_tokens, rows, cols;
     int box;                          /* gates of a tile */
+    int x_rows;                       /* of x in a stage: no more than the tile's tokens */
     const float *w_scales, *x_scales; /* of codes: [2 rows], [n_tokens] */
 };
 
@@ -128,7 +129,7 @@ struct gated_work {
     __device__ void bring_weights(const gated_tile &t, int stage, int slot) const
     {
         uint32_t full = shared_address(&sh->full[slot]);
-        barrier_expect(full, (2 * a.box + TOKENS) * GATED_SPAN);
+        barrier_expect(full, (2 * a.box + a.x_rows) * GATED_SPAN);
         if constexpr (CLUSTER > 1) {
             box_copy_to_both(shared_address(sh->w[slot][rank]), w_map, stage * FORM::COLS, t.row0, rank, full);
         } else {

@@ -27,6 +27,7 @@
 template <typename F>
 static void each_form(F f)
 {
+    f(ordered_few_form<2, 8, 4>()), f(ordered_few_form<3, 8, 4>()), f(ordered_few_form<7, 8, 2>());
     f(ordered_few_form<2, 16, 4>()), f(ordered_few_form<3, 16, 4>()), f(ordered_few_form<7, 16, 2>());
     f(ordered_few_form<2, 32, 4>()), f(ordered_few_form<3, 32, 4>()), f(ordered_few_form<7, 32, 2>());
     f(ordered_few_form<2, 64, 2>()), f(ordered_few_form<3, 64, 2>());
@@ -35,16 +36,16 @@ static void each_form(F f)
     f(ordered_many_form<2, 256, 1>()), f(ordered_many_form<2, 64, 1>()), f(ordered_few_form<3, 16, 1>());
 }
 
-/* The rows of x in a chunk: a multiple of 8. */
-template <typename FORM>
-static int rows_of_chunk(int n_tokens)
-{
-    return n_tokens < FORM::TOKENS ? (n_tokens + 7) / 8 * 8 : FORM::TOKENS;
-}
-
 static int ceiling(int n, int of)
 {
     return (n + of - 1) / of;
+}
+
+/* The rows of x in a chunk; warpgroups read 8 at a time. */
+template <typename FORM>
+static int rows_of_chunk(int n_tokens)
+{
+    return std::min(FORM::MANY ? ceiling(n_tokens, 8) * 8 : n_tokens, FORM::TOKENS);
 }
 
 /* The clocks of a chunk whose operands are there. */

@@ -14,6 +14,7 @@
 #define ORDERED_COLS  64 /* of a chunk: a row has 128 bytes */
 #define ORDERED_ALIGN 1024
 #define ORDERED_BYTES (220 * 1024) /* of shared memory for stages, at most */
+#define ORDERED_FEW   (144 * 1024) /* the same for 8 tokens: blocks find room beside those of attention */
 #define ORDERED_MOST  16           /* stages */
 
 template <typename T>
@@ -31,7 +32,8 @@ struct ordered_args {
 /* A FORM of tiles: TOKENS x WIDTH results, by CONSUMERS warps, in stages of CHUNKS chunks. */
 template <int T, int W, int CH>
 struct ordered_tile {
-    static const int TOKENS = T, WIDTH = W, CHUNKS = CH, FIT = ORDERED_BYTES / ((T + W) * 128 * CH);
+    static const int TOKENS = T, WIDTH = W, CHUNKS = CH;
+    static const int FIT = (T > 8 ? ORDERED_BYTES : ORDERED_FEW) / ((T + W) * 128 * CH);
     static const int STAGES = FIT < ORDERED_MOST ? FIT : ORDERED_MOST;
 };
 

@@ -26,19 +26,21 @@ struct ordered_operands {
         for (int i = 0; i < NT / 2; i++)
             x[i / 4][i % 4] = 0;
     }
-    /* part: of a chunk's columns, 0 or 1. Units of 16 bytes are swizzled as by copies of boxes. */
+    /* part: of a chunk's columns, 0 or 1. Units of 16 bytes are swizzled as by copies of boxes, by the row's number in
+     * the stage. Rows beyond x's are those of other chunks or stages: their results are not stored. */
     template <typename W>
     __device__ void load(const W &work, int slot, int chunk, int row, int part)
     {
         int lane = (int)threadIdx.x % 32;
         const char *weights = work.w_rows(slot, chunk) + (row + lane % 16) * 128;
         const char *inputs = work.x_rows(slot, chunk) + lane % 8 * 128;
+        int x_row = (chunk * work.a.x_rows + lane) % 8;
 #pragma unroll
         for (int k = 0; k < 2; k++)
             tensor_load(w[k], weights + ((part * 4 + k * 2 + lane / 16) ^ lane % 8) * 16);
 #pragma unroll
         for (int t = 0; t < NT / 8; t++)
-            tensor_load(x[t], inputs + t * 8 * 128 + ((part * 4 + lane / 8) ^ lane % 8) * 16);
+            tensor_load(x[t], inputs + t * 8 * 128 + ((part * 4 + lane / 8) ^ x_row) * 16);
     }
     template <typename T>
     __device__ void multiply(float (&sum)[NT / 8][4]) const
