@@ -173,8 +173,8 @@ static int open_beside(struct comm_peer *p, int pieces, struct err *e)
     const struct world *w = p->world;
     void *sums = ops->open(p->q, w->rank, w->n_ranks);
     if (sums == NULL)
-        ERR(e, p->q->err.code, "sums beside products (--sum-pieces %d) in %zu MiB of this GPU's memory: %s", pieces,
-            ops->bytes(w->n_ranks) / MIB, p->q->err.text);
+        ERR(e, p->q->err.code, "no sums beside products (--sum-pieces %d), which take %zu MiB of this GPU's memory: %s",
+            pieces, ops->bytes(w->n_ranks) / MIB, p->q->err.text);
     if (peers_agree(sums != NULL ? NULL : "too little memory", w) != NULL) {
         ops->close(p->q, sums);
         return -1;
