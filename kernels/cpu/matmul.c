@@ -5,15 +5,15 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
-#define FEW_TOKENS  12   /* tokens up to which weights go directly to registers (measured on a Cascade Lake Xeon) */
-#define FEW_CODED   4    /* the same for quantised weights, which every tile of tokens dequantises again */
-#define TOKENS      64   /* tokens of a block: a multiple of every TILE_T */
-#define ROWS        24   /* rows of a block: a multiple of every TILE_R */
-#define COLUMNS     512  /* columns converted at a time: TILE_R rows stay in the L1 cache */
-#define PART        192  /* rows of an expert or a head per task of a thread, for few tokens */
-#define SHARES      8    /* parts of a thread's rows, for few tokens */
-#define AHEAD       1024 /* prefetch distance of weights in bytes: measured, too */
-#define CODES_AHEAD 512  /* the same for codes */
+#define FEW_TOKENS  12  /* tokens up to which weights go directly to registers (measured on a Cascade Lake Xeon) */
+#define FEW_CODED   4   /* the same for quantised weights, which every tile of tokens dequantises again */
+#define TOKENS      64  /* tokens of a block: a multiple of every TILE_T */
+#define ROWS        24  /* rows of a block: a multiple of every TILE_R */
+#define COLUMNS     512 /* columns converted at a time: TILE_R rows stay in the L1 cache */
+#define PART        192 /* rows of an expert or a head per task of a thread, for few tokens */
+#define SHARES      8   /* parts of a thread's rows, for few tokens */
+#define AHEAD       512 /* prefetch distance of weights in bytes: of 6 rows 48 lines, as many as Zen 4 can await */
+#define CODES_AHEAD 512 /* the same for codes */
 
 struct product {
     float *out;
