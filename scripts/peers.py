@@ -2,7 +2,7 @@
 """Parts of scripts/bench-peers.sh: does the same work with Lockstep and with vLLM.
 
     peers.py ours CONFIG "WORK .." -- COMMAND THAT STARTS lockstep     lines of JSON: the program, then a line for each work
-    peers.py vllm FOLDER WORK ..                                       the same with vLLM's LLM class, on $PEER_RANKS GPUs
+    peers.py vllm FOLDER WORK ..                                       the same with vLLM's LLM class, on $PEER_RANKS GPUs (1)
     peers.py join OURS PEER FILE                                       joins both in one file, and prints a table
 
 Kinds of work, with random weights and tokens, temperature 1, ignoring the end of text:

@@ -20,7 +20,7 @@ static void cut_as_usual(struct comm *c, struct queue *q)
         return;
     q->err = before;
     log_warn("sums follow products: %s",
-             why.code != ERR_NONE ? why.text : "another rank lacks what it takes to cut them");
+             why.code != ERR_NONE ? why.text : "another rank cannot have them beside products");
 }
 #endif
 

@@ -88,7 +88,7 @@ int comm_cut_peer(struct comm *c, int pieces, struct err *e);
  * on CPUs, 2 on two GPUs that can and 1 on others. Collective; -1 as comm_cut_peer. */
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, int pieces, struct err *e);
 
-/* Refuses more than one piece where so many ranks cannot have them; the rest is said by comm_open. */
+/* Refuses pieces that this number of ranks cannot have. comm_open refuses those that their transport cannot have. */
 int comm_check_pieces(const struct ops *ops, int n_ranks, int pieces, struct err *e);
 
 /* Device memory that comm_open takes for that at most. */

@@ -201,6 +201,27 @@ static void check_lent(struct comm *c, float *x)
     check_exact(c, x, PART + 1);
 }
 
+/* Ranks that cannot have pieces are refused, with the option's name, before they load anything. */
+static void check_refused_pieces(void)
+{
+    static const struct ops host = {.shares_host_memory = true}, device = {.shares_host_memory = false};
+    static const struct {
+        const struct ops *ops;
+        int n_ranks, pieces;
+        enum err_code code;
+    } cases[] = {{&device, 1, 0, ERR_NONE}, {&device, 8, 1, ERR_NONE}, {&device, 1, 2, ERR_USAGE},
+                 {&device, 2, 4, ERR_NONE}, {&device, 4, 2, ERR_NONE}, {&device, 5, 2, ERR_UNSUPPORTED},
+                 {&host, 1, 4, ERR_USAGE},  {&host, 8, 4, ERR_NONE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err e = {0};
+        int rc = comm_check_pieces(cases[i].ops, cases[i].n_ranks, cases[i].pieces, &e);
+        bool named = e.code == ERR_NONE || strstr(e.text, "--sum-pieces") != NULL;
+        tap_all(rc == (cases[i].code == ERR_NONE ? 0 : -1) && e.code == cases[i].code && named, e.text,
+                "%d pieces on %d ranks with %s memory: code %d", cases[i].pieces, cases[i].n_ranks,
+                cases[i].ops == &host ? "the host's" : "their own", (int)cases[i].code);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const size_t size[] = {1, 7, 16383, 16384, 16385, PART, PART + 1, MOST};
@@ -220,6 +241,7 @@ int main(int argc, char **argv)
     check_pieces(&c, x);
     check_gathers(&c);
     check_lent(&c, x);
+    check_refused_pieces();
     comm_close(&c);
     comm_close(&c);
     free(x);

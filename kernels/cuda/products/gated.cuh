@@ -35,7 +35,7 @@ struct gated_args {
     T *out; /* [n_tokens, rows] */
     int n_tokens, rows, cols;
     int box;                          /* gates of a tile */
-    int x_rows;                       /* of x in a stage: no more than the tile's tokens */
+    int x_rows;                       /* of x in a stage; results of the tile's other tokens are not stored */
     const float *w_scales, *x_scales; /* of codes: [2 rows], [n_tokens] */
 };
 
