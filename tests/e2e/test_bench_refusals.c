@@ -69,6 +69,20 @@ static void too_large(void)
     files_remove_dir(dir);
 }
 
+static void pieces_of_one_rank(void)
+{
+    struct process_setup setup = {.ranks = 1};
+    struct process p;
+    case_begin("bench refuses sums of one rank in pieces");
+    process_run(&p, &setup, LIST("bench", "--model", models_demo(), "--sum-pieces", "2"));
+    const char *line = p.text[PROCESS_ERR];
+    case_check(p.status == ERR_USAGE && process_count_lines(line) == 1 && p.bytes[PROCESS_OUT] == 0, "status %d: %s",
+               p.status, line);
+    case_check(strstr(line, "--sum-pieces 2: one rank has nothing to sum") != NULL, "another reason: %s", line);
+    case_end();
+    process_free(&p);
+}
+
 int main(void)
 {
     refused("--config without random weights", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
@@ -77,8 +91,6 @@ int main(void)
     refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
     refused("a further model without a switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
     refused("a switch with a draft model", LIST("bench", "--model-switch", "a,b", "--draft-model", models_demo()));
-    refused("sums of one rank in pieces",
-            LIST("bench", "--model", models_demo(), "--tensor-parallel", "1", "--sum-pieces", "2"));
     refused("a switch on other ranks", LIST("bench", "--model-switch", "a,b", "--tensor-parallel", "1"));
     refused("a switch of weights made FP8", LIST("bench", "--model-switch", "a,b", "--quantization", "fp8"));
     refused("a switch beside decode steps", LIST("bench", "--model-switch", "a,b", "--n-gen", "7"));
@@ -130,6 +142,7 @@ int main(void)
     refused("more tokens than positions", LIST("bench", "--model", dir, "--n-prompt", "20000"));
     refused("requests of more tokens than positions", LIST("bench", "--model", dir, "--throughput", "2000:2000"));
     files_remove_dir(dir);
+    pieces_of_one_rank();
     early_end();
     too_large();
     return cases_done();
