@@ -73,7 +73,7 @@ TARGET static int FN(stream_lines)(float *sum, const float *x, const struct prod
     int steps = FN(group_steps)(m);
     bool f32 = m->form.scale == SCALE_F32, zeros = m->zeros != NULL;
     enum codes codes = m->form.codes;
-    if (codes == CODES_E4M3 && f32 && steps == 4)
+    if (codes == CODES_E4M3 && f32 && steps == 4 && FN(have_room)(m, row))
         return FN(sum_lines)(sum, x, m, row, CODES_E4M3, SCALE_F32, false, 4, n_cols);
     if (codes == CODES_INT4 && f32 && steps == 8)
         return zeros ? FN(sum_lines)(sum, x, m, row, CODES_INT4, SCALE_F32, true, 8, n_cols)

@@ -153,38 +153,45 @@ static void test_some_tokens(void **unused)
     each_form(check_some_tokens);
 }
 
-/* Each code by itself decodes to its element. */
+/* Each code by itself decodes to its element. scale: that of even groups; odd ones have twice that. */
+static void check_every_code(enum codes codes, int n_tokens, float scale)
+{
+    enum { COLS = 272 };
+    struct queue q = test_queue(1);
+    const struct code_form form = {.codes = codes, .group = codes == CODES_INT8 ? 64 : 128};
+    int n_codes = code_bits(form.codes) == 8 ? 256 : 16;
+    size_t bytes = code_bytes(&form, n_codes, COLS), pitch = code_pitch(&form, COLS);
+    struct weight w = {.data = calloc(1, bytes), .rows = n_codes, .cols = COLS, .form = form};
+    uint8_t *data = w.data;
+    float *scales = (float *)(void *)(data + code_scales_at(&form, n_codes, COLS));
+    for (int r = 0; r < n_codes; r++) {
+        bool nan = codes == CODES_E4M3 && (r & 0x7f) == 0x7f;
+        memset(data + (size_t)r * pitch, nan ? 0 : n_codes == 256 ? r : r * 17, pitch);
+        for (int g = 0; g < code_groups(&form, COLS); g++)
+            scales[r * code_groups(&form, COLS) + g] = scale * (float)(1 << g % 2);
+    }
+    float *x = zeroed((size_t)n_tokens * COLS, sizeof *x), *out = zeroed((size_t)n_tokens * n_codes, sizeof *out);
+    for (int t = 0; t < n_tokens; t++)
+        x[t * COLS + (t * 37 + 5) % COLS] = 1;
+    ops->matmul(&q, out, x, &w, NULL, n_tokens, false);
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < n_codes; r++)
+            assert_true(out[t * n_codes + r] == as_act((float)element(&w, r, (t * 37 + 5) % COLS)));
+    free(x);
+    free(out);
+    free(w.data);
+}
+
+/* On the CPU also with scales that some way to decode has no room for. */
 static void test_every_code(void **unused)
 {
     (void)unused;
-    enum { COLS = 272 };
-    struct queue q = test_queue(1);
+    static const float scale[] = {1, 0x1p-100f, 0x1p6f, 0x1p100f};
+    const size_t n_scales = backend_is_device() ? 1 : sizeof scale / sizeof scale[0];
     for (int codes = CODES_E4M3; codes < CODES_COUNT; codes++)
-        for (int n_tokens = 1; n_tokens <= 17; n_tokens += 8) {
-            const struct code_form form = {.codes = (enum codes)codes, .group = codes == CODES_INT8 ? 64 : 128};
-            int n_codes = code_bits(form.codes) == 8 ? 256 : 16;
-            size_t bytes = code_bytes(&form, n_codes, COLS), pitch = code_pitch(&form, COLS);
-            struct weight w = {.data = calloc(1, bytes), .rows = n_codes, .cols = COLS, .form = form};
-            uint8_t *data = w.data;
-            float *scales = (float *)(void *)(data + code_scales_at(&form, n_codes, COLS));
-            for (int r = 0; r < n_codes; r++) {
-                bool nan = codes == CODES_E4M3 && (r & 0x7f) == 0x7f;
-                memset(data + (size_t)r * pitch, nan ? 0 : n_codes == 256 ? r : r * 17, pitch);
-                for (int g = 0; g < code_groups(&form, COLS); g++)
-                    scales[r * code_groups(&form, COLS) + g] = (float)(1 << g % 2);
-            }
-            float *x = zeroed((size_t)n_tokens * COLS, sizeof *x),
-                  *out = zeroed((size_t)n_tokens * n_codes, sizeof *out);
-            for (int t = 0; t < n_tokens; t++)
-                x[t * COLS + (t * 37 + 5) % COLS] = 1;
-            ops->matmul(&q, out, x, &w, NULL, n_tokens, false);
-            for (int t = 0; t < n_tokens; t++)
-                for (int r = 0; r < n_codes; r++)
-                    assert_true(out[t * n_codes + r] == as_act((float)element(&w, r, (t * 37 + 5) % COLS)));
-            free(x);
-            free(out);
-            free(w.data);
-        }
+        for (int n_tokens = 1; n_tokens <= 17; n_tokens += 8)
+            for (size_t i = 0; i < n_scales; i++)
+                check_every_code((enum codes)codes, n_tokens, scale[i]);
 }
 
 /* Every power of two that a scale may be, including the smallest and the NaN code, by the row and, with more groups
