@@ -5,17 +5,19 @@
 #include "rank/step/engine.h"
 
 /* n_tokens tokens (the first n_alone are the only ones of their sequences), logits of n_rows of them, n_sampled new
- * tokens, n_scored given tokens to score. In a decode step the first four are equal and n_scored is 0. */
+ * tokens, n_scored given tokens to score. In a decode step of n sequences all but n_alone and n_scored are n. */
 struct step_shape {
     int n_tokens, n_alone, n_rows, n_sampled, n_scored;
     bool late;   /* sampling and scoring are left to engine_choose */
     bool shares; /* search for sequences that begin with the same blocks */
 };
 
-/* The shape of a decode step of n sequences. */
-static inline struct step_shape step_decode_shape(int n)
+/* The shape of a decode step of n sequences. Where there are drafts, a small step's graph also runs steps with several
+ * tokens of a sequence (submit.c: find_small), so none of its tokens is known to be the only one. */
+static inline struct step_shape step_decode_shape(const struct engine *g, int n)
 {
-    return (struct step_shape){n, n, n, n, 0, false, false};
+    bool mixed = g->limits.max_drafts > 0 && n <= PERSISTENT_MAX_TOKENS;
+    return (struct step_shape){n, mixed ? 0 : n, n, n, 0, false, false};
 }
 
 /* Enqueue all of the device's work: from the flight's index arrays in host memory to its results there. persistent: a

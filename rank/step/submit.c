@@ -34,7 +34,7 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
         return;
     }
     if (graph->graph[which] == NULL) {
-        struct step_shape shape = step_decode_shape(graph->n_tokens);
+        struct step_shape shape = step_decode_shape(g, graph->n_tokens);
         shape.late = graph->late;
         step_execute(g, f, &shape, graph->persistent);
         return;
