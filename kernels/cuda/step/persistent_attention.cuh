@@ -372,7 +372,7 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     attend_scratch<HD> *s = sh.at<attend_scratch<HD>>(a.at.input);
     bool streamed = false;
     if constexpr (KEYS)
-        streamed = ring.span.slots() > 0;
+        streamed = ring.span.any();
     int ids = -1;
     if (!streamed) {
         ids = m.octet_block((int)threadIdx.x % 32);

@@ -166,44 +166,57 @@ __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sum
     await_copies<0>();
 }
 
-/* How a warp reads its octet of codes in a slot of the ring: a row of 128 bytes has the codes of one head. */
+/* How a warp reads its two octets of codes in a slot of the ring, a block of the cache: a row of 128 bytes has the
+ * codes of one head. */
 template <int HD>
 struct attend_slot_codes {
-    static const int BYTES = HD;
+    static const int KEYS = 1, BYTES = HD; /* of an element; of a head */
     static const bool TOGETHER = true;
     const __half *query;
     float scale;
-    uint32_t weight; /* of the lane's two keys */
+    uint32_t weight[2]; /* of the lane's two keys of each octet */
 
     __device__ attend_slot_codes(const attend_scratch<HD> *s, int row, float of_scores)
         : query((const __half *)s->query[row]), scale(of_scores * s->factor[row])
     {
     }
-    /* Lane p has the codes from 32 p on of key g: the swizzle spreads what lanes read at once over all banks. */
-    __device__ void score(attend_sums<__half, HD> &sums, const char *octet, const attend_item &m, int key0)
+    /* Lane p has the codes from 32 p on of key g: the swizzle spreads what lanes read at once over all banks. Both
+     * octets' weights are relative to one best score. */
+    __device__ void score(attend_sums<__half, HD> &sums, const char *octets, const attend_item &m, int key0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
-        float first[4] = {}, second[4] = {};
+        float both[4];
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            const uint4 codes = *(const uint4 *)(octet + g * 128 + (2 * p + c ^ g) * 16);
-            attend_multiply_key(first, second, codes, query + (2 * p + c) * 16);
+        for (int o = 0; o < 2; o++) {
+            float first[4] = {}, second[4] = {};
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const uint4 codes = *(const uint4 *)(octets + (o * ATTEND_KEYS + g) * 128 + (2 * p + c ^ g) * 16);
+                attend_multiply_key(first, second, codes, query + (2 * p + c) * 16);
+            }
+            both[2 * o] = first[0] + second[2];
+            both[2 * o + 1] = first[1] + second[3];
         }
-        float both[2] = {first[0] + second[2], first[1] + second[3]};
         attend_reweigh(sums, both, m, key0, scale);
-        weight = tensor_pack<__half>(both[0], both[1]);
+        weight[0] = tensor_pack<__half>(both[0], both[1]);
+        weight[1] = tensor_pack<__half>(both[2], both[3]);
     }
-    __device__ void add(attend_sums<__half, HD> &sums, const char *octet, const attend_item &m, int key0)
+    /* One octet after the other: side by side they take registers from the rest of the kernel. */
+    __device__ void add(attend_sums<__half, HD> &sums, const char *octets, const attend_item &m, int key0)
     {
-        int g = threadIdx.x % 32 / 4, row = threadIdx.x % 4 * 2;
-        uint4 value[2];
+        int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
+#pragma unroll 1
+        for (int o = 0; o < 2; o++) {
+            uint4 value[2];
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-            value[k] = *(const uint4 *)(octet + (row + k) * 128 + (g ^ (row + k)) * 16);
-            if (!m.sees(key0) && (key0 + row + k < m.first || key0 + row + k > m.last))
-                value[k] = make_uint4(0, 0, 0, 0); /* masked ones may be NaN */
+            for (int k = 0; k < 2; k++) {
+                const int row = o * ATTEND_KEYS + 2 * p + k;
+                value[k] = *(const uint4 *)(octets + row * 128 + (g ^ row % 8) * 16);
+                if (!m.sees(key0, 2) && (key0 + row < m.first || key0 + row > m.last))
+                    value[k] = make_uint4(0, 0, 0, 0); /* masked ones may be NaN */
+            }
+            attend_multiply_codes<HD>(sums, value[0], value[1], o == 0 ? weight[0] : weight[1]);
         }
-        attend_multiply_codes<HD>(sums, value[0], value[1], weight);
     }
 };
 

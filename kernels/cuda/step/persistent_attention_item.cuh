@@ -8,7 +8,7 @@
 
 #define ATTEND_KEYS  8                 /* of an octet */
 #define ATTEND_HEADS 8                 /* maximum query heads of an item: rows of the tensor cores' result */
-#define PART_OCTETS  CHAIN_WARPS       /* one for every warp */
+#define PART_OCTETS  CHAIN_WARPS       /* of a part, where there are enough parts: as many as warps */
 #define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer do not pay for the exchange between parts */
 
 /* Maximum query heads of an item for this head size: registers set the limit. */
@@ -121,10 +121,10 @@ struct attend_item : attend_target {
         *(attend_target *)this = shares.first;
         open(a, layer, (int)blockIdx.x, shares.max_parts);
     }
-    /* Are all keys of the octet that begins with key0 visible? */
-    __device__ bool sees(int key0) const
+    /* Are all keys of an octet, or of several, that begin with key0 visible? */
+    __device__ bool sees(int key0, int octets = 1) const
     {
-        return key0 >= first && key0 + ATTEND_KEYS - 1 <= last;
+        return key0 >= first && key0 + octets * ATTEND_KEYS - 1 <= last;
     }
     /* The block of the cache that has an octet of this warp; -1: none. Lane i knows that of the warp's octet i. */
     __device__ int octet_block(int i) const

@@ -9,7 +9,7 @@
 /* How a warp reads its octet of 16-bit keys or values in a slot. */
 template <typename T, int HD>
 struct attend_slot_numbers {
-    static const int BYTES = HD * 2; /* of a head */
+    static const int KEYS = 2, BYTES = HD * KEYS; /* of an element; of a head */
     static const bool TOGETHER = false;
     const T *query;         /* of this lane's head */
     float scale, weight[2]; /* weight: of the lane's two keys */
@@ -66,16 +66,21 @@ __device__ static inline weight_ring<SLOTS> attend_slots(weight_ring<SLOTS> ring
 {
     attend_sums<T, HD> sums;
     sums.clear();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, OCTETS = KV_BLOCK_TOKENS / ATTEND_KEYS;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, OCTETS = key_octets(SLOT::KEYS);
+    const int STRIDE = CHAIN_WARPS * OCTETS, own = m.last;
     SLOT slot(s, lane / 4 < m.n_rows ? lane / 4 : 0, scale);
-    const int own = m.last / ATTEND_KEYS; /* the octet with the token's own key */
+    attend_item seen = m;
+    if (OCTETS > 1) { /* one of them may belong to another part */
+        seen.first = max(m.first, m.begin * ATTEND_KEYS);
+        seen.last = min(m.last, m.end * ATTEND_KEYS - 1);
+    }
     int block = -1;
     auto take = [&](bool wanted, int octet, int which, auto use) {
         barrier_wait(ring.filled(), ring.round);
         if (wanted) {
-            char *at = key_octet<SLOT::BYTES>(sh.base + ring.slot * RING_SLOT_BYTES);
-            if (octet == own)
-                key_patch<SLOT::BYTES>(at, m.last % ATTEND_KEYS, s->vector[m.n_rows + which]);
+            char *at = key_place<SLOT::BYTES, SLOT::KEYS>(sh.base + ring.slot * RING_SLOT_BYTES);
+            if (own / ATTEND_KEYS / OCTETS == octet / OCTETS)
+                key_patch<SLOT::BYTES>(at, own % (OCTETS * ATTEND_KEYS), s->vector[m.n_rows + which]);
             use(at);
         }
         __syncwarp();
@@ -84,13 +89,13 @@ __device__ static inline weight_ring<SLOTS> attend_slots(weight_ring<SLOTS> ring
         ring.advance();
     };
 #pragma unroll 1
-    for (int i = 0, first = span.begin; first < span.end; i++, first += KEY_OCTETS) {
-        const int octet = first + warp, key0 = octet * ATTEND_KEYS, later = octet + lane * KEY_OCTETS;
+    for (int i = 0, first = span.begin; first < span.end; i++, first += STRIDE) {
+        const int octet = first + warp * OCTETS, key0 = octet * ATTEND_KEYS, later = octet + lane * STRIDE;
         if (i % 32 == 0)
-            block = later >= m.begin && later < m.end ? m.table[later / OCTETS] : -1;
+            block = later + OCTETS > m.begin && later < m.end ? m.table[later / (KV_BLOCK_TOKENS / ATTEND_KEYS)] : -1;
         const bool wanted = __shfl_sync(0xffffffffu, block, i % 32) >= 0;
-        take(wanted, octet, 0, [&](const char *at) { slot.score(sums, at, m, key0); });
-        take(wanted, octet, 1, [&](const char *at) { slot.add(sums, at, m, key0); });
+        take(wanted, octet, 0, [&](const char *at) { slot.score(sums, at, seen, key0); });
+        take(wanted, octet, 1, [&](const char *at) { slot.add(sums, at, seen, key0); });
     }
     sums.template store<SLOT::TOGETHER>(s, m.n_rows);
     return ring;

@@ -199,14 +199,15 @@ struct attend_sums {
         }
     }
 
-    /* Turns scores into weights and rescales the sum so far to the new best; returns the factor for the results so
-     * far. */
-    __device__ float weigh(float (&weight)[2], const attend_item &m, int key0, float scale)
+    /* Turns scores into weights, two of this lane's of each octet from key0 on, and rescales the sum so far to the new
+     * best; returns the factor for the results so far. */
+    template <int N>
+    __device__ float weigh(float (&weight)[N], const attend_item &m, int key0, float scale)
     {
         float top = best;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int at = key0 + threadIdx.x % 4 * 2 + i;
+        for (int i = 0; i < N; i++) {
+            int at = key0 + i / 2 * ATTEND_KEYS + threadIdx.x % 4 * 2 + i % 2;
             weight[i] = at >= m.first && at <= m.last ? weight[i] * scale : -INFINITY;
             top = fmaxf(top, weight[i]);
         }
@@ -216,7 +217,7 @@ struct attend_sums {
         best = top;
         sum *= keep;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < N; i++) {
             weight[i] = fast_exp2(weight[i] - base);
             sum += weight[i];
         }
@@ -254,8 +255,8 @@ struct attend_sums {
 };
 
 /* Scores to weights, and the sums so far to the new best, which is rare. */
-template <typename T, int HD>
-__device__ static inline void attend_reweigh(attend_sums<T, HD> &sums, float (&weight)[2], const attend_item &m,
+template <typename T, int HD, int N>
+__device__ static inline void attend_reweigh(attend_sums<T, HD> &sums, float (&weight)[N], const attend_item &m,
                                              int key0, float scale)
 {
     float keep = sums.weigh(weight, m, key0, scale);

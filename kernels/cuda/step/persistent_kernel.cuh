@@ -324,8 +324,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             stream_weights<SLOTS, false, FORM, KEYS>(a, sh);
         else if (threadIdx.x == CHAIN_THREADS + 32)
             stream_ahead<SLOTS, false, FORM, KEYS>(a, sh);
-        else if (RING && threadIdx.x % 32 == 0)
-            key_copy<SLOTS, KEYS>(a, sh, (int)(threadIdx.x - CHAIN_THREADS) / 32 - 2);
+        else if (RING && threadIdx.x >= CHAIN_THREADS + 64)
+            key_copy<KEYS, STREAM_THREADS / 32 - 2>(a, sh, (int)(threadIdx.x - CHAIN_THREADS) / 32 - 2);
         return;
     }
     take_registers<CHAIN_REGISTERS>();

@@ -1,18 +1,28 @@
 /* kernels/cuda/step/persistent_keys.cuh - keys and values in the stream of weights: a block that has a part of one
  * sequence's keys gets them through its ring, between the weights of the product before attention and those of the one
  * after it. So they are on their way before the queries are known, and memory is read without a pause. A slot has the
- * keys of 16 octets, the next one their values: an octet a warp (of codes half as many bytes). The token's own key and
- * value are not yet known then: see key_patch. */
+ * keys of 16 octets, the next one their values: an octet a warp. Of codes it has two octets a warp, a whole block of
+ * the cache. The token's own key and value are not yet known then: see key_patch. */
 #ifndef STEP_PERSISTENT_KEYS_CUH
 #define STEP_PERSISTENT_KEYS_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 
-#define KEY_OCTETS CHAIN_WARPS /* of a slot */
-#define KEY_BLOCKS (KEY_OCTETS * ATTEND_KEYS / KV_BLOCK_TOKENS)
-#define KEY_PIECE  (KV_BLOCK_TOKENS * 128) /* bytes: 128 of each row of a block of the cache */
-#define KEY_HEAD   128                     /* largest head whose octets fit into a slot; the only one of codes */
+#define KEY_PIECE (KV_BLOCK_TOKENS * 128) /* bytes: 128 of each row of a block of the cache */
+#define KEY_HEAD  128                     /* largest head whose octets fit into a slot; the only one of codes */
+
+/* A warp's octets of a slot, if an element has so many bytes. */
+__device__ constexpr int key_octets(int bytes)
+{
+    return bytes == 1 ? 2 : 1;
+}
+
+/* Blocks of the cache in a slot. */
+__device__ constexpr int key_blocks(int bytes)
+{
+    return CHAIN_WARPS * key_octets(bytes) * ATTEND_KEYS / KV_BLOCK_TOKENS;
+}
 
 /* A word of shared memory that another thread wrote before the last awaited barrier. */
 __device__ static inline uint32_t shared_word(uint32_t address)
@@ -44,14 +54,26 @@ __device__ static inline void shared_release(uint32_t address, uint32_t x)
 struct key_span {
     int begin, end;
 
+    __device__ bool any() const
+    {
+        return end > begin;
+    }
+    /* The blocks of the cache that have them. */
+    __device__ int blocks() const
+    {
+        return (end - begin + 1) / 2;
+    }
+    /* KEYS: bytes of an element */
+    template <int KEYS>
     __device__ int slots() const
     {
-        return end > begin ? (end - begin + KEY_OCTETS - 1) / KEY_OCTETS * 2 : 0;
+        return any() ? (blocks() + key_blocks(KEYS) - 1) / key_blocks(KEYS) * 2 : 0;
     }
-    /* Blocks of the cache in a slot. */
+    /* The blocks of a slot. */
+    template <int KEYS>
     __device__ int blocks(int slot) const
     {
-        return min(KEY_BLOCKS, (end - begin + 1) / 2 - slot / 2 * KEY_BLOCKS);
+        return min(key_blocks(KEYS), blocks() - slot / 2 * key_blocks(KEYS));
     }
 };
 
@@ -116,19 +138,20 @@ __device__ static inline bool key_await_spans(const chain_args &a, const chain_s
 }
 
 /* This block's slots of keys and values in a layer. Called by the thread that requests weights. */
+template <int KEYS>
 __device__ static inline int key_slots(const chain_args &a, const chain_shared &sh, int layer)
 {
     if (layer == 0)
         (void)key_await_spans(a, sh);
-    return key_spans(a, sh)[layer].slots();
+    return key_spans(a, sh)[layer].slots<KEYS>();
 }
 
-/* Bytes of a slot; `left`: slots of the layer from it on. KEYS: bytes of an element */
+/* Bytes of a slot; `left`: slots of the layer from it on. */
 template <int KEYS>
 __device__ static inline int key_bytes(const chain_args &a, const chain_shared &sh, int layer, int left)
 {
     const key_span span = key_spans(a, sh)[layer];
-    return span.blocks(span.slots() - left) * KV_BLOCK_TOKENS * a.head_dim * KEYS;
+    return span.blocks<KEYS>(span.slots<KEYS>() - left) * KV_BLOCK_TOKENS * a.head_dim * KEYS;
 }
 
 __device__ static inline void key_hand_over(const chain_args &a, const chain_shared &sh, unsigned long long request)
@@ -140,9 +163,10 @@ __device__ static inline void key_hand_over(const chain_args &a, const chain_sha
 }
 
 /* Requests the copies to a slot of the ring. left: see key_bytes */
+template <int KEYS>
 __device__ static inline void key_request(const chain_args &a, const chain_shared &sh, int layer, int left, int into)
 {
-    int slot = key_spans(a, sh)[layer].slots() - left;
+    int slot = key_spans(a, sh)[layer].slots<KEYS>() - left;
     key_hand_over(a, sh, (unsigned long long)layer << 32 | (unsigned)slot << 16 | (unsigned)into);
 }
 
@@ -151,46 +175,39 @@ __device__ static inline void key_request_end(const chain_args &a, const chain_s
     key_hand_over(a, sh, ~0ull);
 }
 
-/* Block i of the cache of this block's part in a layer; -1: there is none. */
-__device__ static inline int key_block(const chain_args &a, const chain_shared &sh, const key_span &span, int layer,
-                                       int i)
-{
-    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
-    const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
-    const int32_t *table =
-        a.block_table + (windowed ? a.windowed_table : 0) + (ptrdiff_t)target.slot * a.blocks_per_slot;
-    return i < (span.end - span.begin + 1) / 2 ? table[span.begin / 2 + i] : -1;
-}
-
-/* Calls f(map, y, block of the slot) for blocks first, first + STRIDE, .. of a slot's keys or values: a block is a box,
- * [pieces][KV_BLOCK_TOKENS][128 bytes], from row y on. */
-template <int STRIDE, typename F>
-__device__ static inline void key_blocks(const chain_args &a, const chain_shared &sh, int layer, int slot, int first,
-                                         F f)
+/* The row of a layer's map where block i of this block's part begins, a box of [pieces][KV_BLOCK_TOKENS][128 bytes]; of
+ * some other block if there is none: nobody looks at its keys. */
+__device__ static inline int key_row(const chain_args &a, const chain_shared &sh, int layer, int i)
 {
     const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
     const key_span span = key_spans(a, sh)[layer];
     const bool windowed = sh.at<chain_layer>(a.at.layers)[layer].window > 0;
-    const int32_t *table = a.block_table + (windowed ? a.windowed_table : 0) +
-                           (ptrdiff_t)target.slot * a.blocks_per_slot + span.begin / 2 + slot / 2 * KEY_BLOCKS;
-    const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
-    const int n = span.blocks(slot);
-    int block[KEY_BLOCKS / STRIDE];
-#pragma unroll
-    for (int i = 0; i < KEY_BLOCKS / STRIDE; i++)
-        block[i] = first + i * STRIDE < n ? table[first + i * STRIDE] : 0;
-#pragma unroll
-    for (int i = 0; i < KEY_BLOCKS / STRIDE; i++)
-        if (first + i * STRIDE < n) /* nobody looks at the keys of a block that there is not */
-            f(map, (max(block[i], 0) * a.n_kv_heads + target.kv) * KV_BLOCK_TOKENS, first + i * STRIDE);
+    const int32_t *table =
+        a.block_table + (windowed ? a.windowed_table : 0) + (ptrdiff_t)target.slot * a.blocks_per_slot;
+    const int block = i < span.blocks() ? table[span.begin / 2 + i] : -1;
+    return (max(block, 0) * a.n_kv_heads + target.kv) * KV_BLOCK_TOKENS;
 }
 
 /* Prefetches a slot's keys or values to L2. left: see key_bytes */
+template <int KEYS>
 __device__ static inline void key_prefetch(const chain_args &a, const chain_shared &sh, int layer, int left)
 {
+    const int AT_ONCE = 8; /* rows that are known before their boxes are requested */
+    const key_span span = key_spans(a, sh)[layer];
+    const int slot = span.slots<KEYS>() - left, n = span.blocks<KEYS>(slot);
+    const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
     wait_for_previous(); /* steps before this one have stored them */
-    key_blocks<1>(a, sh, layer, key_spans(a, sh)[layer].slots() - left, 0,
-                  [](const CUtensorMap *map, int y, int) { box_prefetch(map, 0, y, 0); });
+#pragma unroll 1
+    for (int first = 0; first < n; first += AT_ONCE) {
+        int row[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            row[i] = key_row(a, sh, layer, slot / 2 * key_blocks(KEYS) + first + i);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i < n)
+                box_prefetch(map, 0, row[i], 0);
+    }
 }
 
 /* Waits for the request after `done` others. All bits: there is none. */
@@ -201,44 +218,18 @@ __device__ static inline unsigned long long key_next_request(const key_requests 
     return r->request[done % KEY_REQUESTS];
 }
 
-/* Copies every KEY_COPIERS-th block of each request. Called by one thread of each warp that has nothing else to do;
- * which: 0 .. KEY_COPIERS - 1 */
-#define KEY_COPIERS (STREAM_THREADS / 32 - 2)
-static_assert(KEY_BLOCKS % KEY_COPIERS == 0, "equal shares");
-template <int SLOTS, int KEYS>
+/* Copies every COPIERS-th block of each request, from block `which` on. Called by a warp that has nothing else to do;
+ * its lanes know the rows of 32 blocks. */
+template <int KEYS, int COPIERS>
 __device__ static inline void key_copy(const chain_args &a, const chain_shared &sh, int which)
 {
-    const key_requests *r = key_requests_of(a, sh);
-    const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS;
-    const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
-    if (!key_await_spans(a, sh))
-        return;
-    wait_for_previous(); /* steps before this one have stored keys and values */
-    for (int done = 0;; done++) {
-        const unsigned long long request = key_next_request(r, done);
-        if (request == ~0ull)
-            return;
-        const uint32_t into = (uint32_t)request & 65535;
-        key_blocks<KEY_COPIERS>(a, sh, (int)(request >> 32), (int)(request >> 16 & 65535), which,
-                                [=](const CUtensorMap *map, int y, int at) {
-                                    box_copy(ring + into * RING_SLOT_BYTES + at * bytes, map, 0, y, 0,
-                                             filled + into * 8);
-                                });
-    }
-}
-
-/* The same by a warp alone, all blocks of each request. Its lanes know the rows of the keys of KEY_ROWS slots. */
-#define KEY_ROWS (32 / KEY_BLOCKS * 2)
-template <int KEYS>
-__device__ static inline void key_copy_all(const chain_args &a, const chain_shared &sh)
-{
+    static_assert(32 % key_blocks(KEYS) == 0, "a slot's rows are known together");
     const key_requests *r = key_requests_of(a, sh);
     const int bytes = KV_BLOCK_TOKENS * a.head_dim * KEYS, lane = threadIdx.x % 32;
     const uint32_t filled = shared_address(sh.base + a.at.barriers), ring = shared_address(sh.base);
     if (!key_await_spans(a, sh))
         return;
     wait_for_previous(); /* steps before this one have stored keys and values */
-    const attend_target &target = sh.at<attend_shares>(a.at.attend)->first;
     int row = 0;
 #pragma unroll 1
     for (int done = 0;; done++) {
@@ -247,36 +238,34 @@ __device__ static inline void key_copy_all(const chain_args &a, const chain_shar
             return;
         const int layer = (int)(request >> 32), slot = (int)(request >> 16 & 65535);
         const uint32_t into = (uint32_t)request & 65535;
-        const key_span span = key_spans(a, sh)[layer];
-        if (slot % KEY_ROWS == 0)
-            row = (max(key_block(a, sh, span, layer, slot / 2 * KEY_BLOCKS + lane), 0) * a.n_kv_heads + target.kv) *
-                  KV_BLOCK_TOKENS;
+        const int first = slot / 2 * key_blocks(KEYS), n = key_spans(a, sh)[layer].blocks<KEYS>(slot);
+        if (slot % 2 == 0 && first % 32 == 0)
+            row = key_row(a, sh, layer, first + lane);
         const CUtensorMap *map = a.key_maps + layer * 2 + slot % 2;
-        const int n = span.blocks(slot), from = slot % KEY_ROWS / 2 * KEY_BLOCKS;
 #pragma unroll 1
-        for (int i = 0; i < n; i++) {
-            const int y = __shfl_sync(0xffffffffu, row, from + i);
+        for (int i = which; i < n; i += COPIERS) {
+            const int y = __shfl_sync(0xffffffffu, row, first % 32 + i);
             if (lane == 0)
                 box_copy(ring + into * RING_SLOT_BYTES + i * bytes, map, 0, y, 0, filled + into * 8);
         }
     }
 }
 
-/* The place of this warp's octet in a slot that begins at `base`. BYTES: of a head */
-template <int BYTES>
-__device__ static inline char *key_octet(char *base)
+/* The place of this warp's octets in a slot that begins at `base`. BYTES: of a head; KEYS: of an element */
+template <int BYTES, int KEYS>
+__device__ static inline char *key_place(char *base)
 {
-    int warp = threadIdx.x / 32;
-    return base + warp / 2 * (BYTES / 128 * KEY_PIECE) + warp % 2 * (ATTEND_KEYS * 128);
+    const int octet = threadIdx.x / 32 * key_octets(KEYS);
+    return base + octet / 2 * (BYTES / 128 * KEY_PIECE) + octet % 2 * (ATTEND_KEYS * 128);
 }
 
-/* Puts the token's own key or value into its row of the octet, instead of what was in the cache before. */
+/* Puts the token's own key or value into its row of the warp's octets, instead of what was in the cache before. */
 template <int BYTES>
-__device__ static inline void key_patch(char *octet, int row, const void *own)
+__device__ static inline void key_patch(char *octets, int row, const void *own)
 {
     int unit = threadIdx.x % 32;
     if (unit < BYTES / 16)
-        *(uint4 *)(octet + unit / 8 * KEY_PIECE + row * 128 + (unit % 8 ^ row) * 16) = ((const uint4 *)own)[unit];
+        *(uint4 *)(octets + unit / 8 * KEY_PIECE + row * 128 + (unit % 8 ^ row % 8) * 16) = ((const uint4 *)own)[unit];
     shared_before_copies();
     __syncwarp();
 }

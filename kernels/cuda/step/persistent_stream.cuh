@@ -129,7 +129,7 @@ struct stream_cursor {
         }
         tile = step = 0;
         if (KEYS > 0 && !done(a) && k == a.attention_before)
-            tile = -key_slots(a, sh, product / CHAIN_PRODUCTS);
+            tile = -key_slots<KEYS>(a, sh, product / CHAIN_PRODUCTS);
         if (!has_keys())
             enter(sh);
     }
@@ -289,7 +289,7 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             ;
         if (now.has_keys()) {
-            key_request(a, sh, now.product / CHAIN_PRODUCTS, -now.tile, ring.slot);
+            key_request<KEYS>(a, sh, now.product / CHAIN_PRODUCTS, -now.tile, ring.slot);
             if (WIDE) /* no activations will */
                 barrier_arrive(ring.arrived());
         } else {
@@ -327,7 +327,7 @@ __device__ static inline void stream_ahead(const chain_args &a, const chain_shar
         } else if (n - requested < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
                    (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))) {
             if (later.has_keys())
-                key_prefetch(a, sh, later.product / CHAIN_PRODUCTS, -later.tile);
+                key_prefetch<KEYS>(a, sh, later.product / CHAIN_PRODUCTS, -later.tile);
             else
                 stream_slot<WIDE, FORM>(
                     a, later, stream_boxes::of<WIDE>(a, later), 0, group_place(),

@@ -131,7 +131,8 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
             continue;
         /* Slots of keys and values get no activations. They are passed without a look: once the output's activations
          * are there, this block has read them all, and phases are in step again. */
-        for (int n = KEYS > 0 && k == a.attention_before ? key_slots(a, sh, product / CHAIN_PRODUCTS) : 0; n > 0; n--)
+        for (int n = KEYS > 0 && k == a.attention_before ? key_slots<KEYS>(a, sh, product / CHAIN_PRODUCTS) : 0; n > 0;
+             n--)
             ring.advance();
         if (p.input == INPUT_NORMED)
             wide_await(a, p.x, p.x == VECTOR_AFTER_MLP ? epoch - 1 : epoch); /* the first is the preceding layer's
@@ -439,7 +440,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (threadIdx.x == (WIDE_INPUT_WARP + 1) * 32)
             stream_ahead<SLOTS, true, FORM_NONE, KEYS>(a, sh);
         if (KEYS > 0 && warp == WIDE_INPUT_WARP + 2)
-            key_copy_all<KEYS>(a, sh);
+            key_copy<KEYS, 1>(a, sh, 0);
         if (warp == WIDE_INPUT_WARP) {
             wait_for_previous();
             wide_inputs<SLOTS, KEYS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));
