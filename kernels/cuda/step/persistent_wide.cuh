@@ -19,7 +19,7 @@
 
 #define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* loads activations; the warp before it loads weights */
 #define WIDE_POLLS      (WIDE_BLOCKS / 32)
-#define WIDE_POLL_READS 8 /* reads of a word that take as long as one poll of all blocks */
+#define WIDE_POLL_READS 2 /* reads of a word that take as long as one poll of all blocks */
 #define WIDE_TEAMS      4 /* of warps that take slots in turn */
 
 /* With the narrow kernel's numbers the copying warps would spill registers, which costs more here than anything else
