@@ -92,8 +92,9 @@ TARGET INLINE void FN(decode_int4s)(FN(vec) * out, const uint8_t *in, float zero
 }
 
 /* 2^-120 of the numbers of 32 codes of E4M3: as floats they differ only in the exponent's bias, those without an
- * exponent, too. These are subnormal floats then, which AMD's processors multiply as fast as others; Intel's take some
- * 150 cycles for one, but of normally distributed weights they are one in 10,000. */
+ * exponent, too. These are subnormal floats then, which AMD's processors multiply about as fast as others. Intel's take
+ * some 150 cycles for one: of normally distributed weights whose largest has the largest code they are one in 10,000,
+ * but where scales of about 1 leave the codes small there may be many. */
 TARGET INLINE void FN(decode_e4m3s)(FN(vec) * out, const uint8_t *in)
 {
     UNROLL for (int i = 0; i < 4; i++)
@@ -113,7 +114,7 @@ TARGET INLINE bool FN(have_room)(const struct product *m, const int *row)
     {
         const float *scale = (const float *)(const void *)m->scales + (size_t)row[r] * m->n_groups;
         for (int i = 0; i < m->n_groups; i++)
-            all &= fabsf(scale[i]) < 0x1p7f;
+            all &= fabsf(scale[i]) < 0x1p8f;
     }
     return all;
 }

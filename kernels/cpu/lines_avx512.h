@@ -67,7 +67,7 @@ TARGET INLINE void FN(find_scales)(struct FN(line_scales) * s, const struct prod
     }
 }
 
-/* Can all scales of a tile's rows be multiplied by the factor of E4M3? 256 times a scale of weights is finite. */
+/* Can all scales of a tile's rows be multiplied by the factor of E4M3, 256? All below 2^120 can. */
 INLINE bool FN(have_room)(const struct product *m, const int *row)
 {
     (void)m;

@@ -22,6 +22,7 @@ struct decode_graph {
     int n_tokens;
     bool persistent;                             /* in which of the two ways */
     bool late;                                   /* without its last part, which engine_choose runs */
+    bool mixed;                                  /* several tokens may belong to one sequence */
     double separate_seconds, persistent_seconds; /* time of a step on the slowest rank, measured at start; 0: not
                                                     measured */
     void *graph[ENGINE_FLIGHTS];                 /* per flight, with its memory; NULL: not recorded yet */
@@ -29,9 +30,10 @@ struct decode_graph {
     uint64_t n_all_reduces;
 };
 
-/* Whole steps, the same with the clocks of a profile, steps whose tokens are chosen by engine_choose, and whole steps
- * of a sequence that is too long for the persistent operation (persistent_step.longest), as separate operations. */
-enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_KINDS };
+/* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose; whole steps
+ * as separate operations of a sequence that is too long for the persistent operation (persistent_step.longest), and of
+ * a few tokens with several of a sequence, since drafts are verified. */
+enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_MIXED, DECODE_KINDS };
 
 struct engine {
     struct world *world;     /* borrowed */

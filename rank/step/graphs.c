@@ -38,8 +38,7 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
 {
     uint64_t before = g->comm.n_all_reduces;
     double started = seconds_now();
-    struct step_shape shape = step_decode_shape(g, to->n_tokens);
-    shape.late = to->late;
+    const struct step_shape shape = step_shape_of(to);
     g->ops->async->begin_capture(g->q);
     step_execute(g, &g->flight[flight], &shape, to->persistent);
     to->graph[flight] = g->ops->async->end_capture(g->q);
@@ -113,7 +112,8 @@ static int list_sizes(struct engine *g, int most, struct err *e)
         return -1;
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++)
         for (int kind = 0; kind < DECODE_KINDS; kind++)
-            g->decode[kind * g->n_decode + i] = (struct decode_graph){.n_tokens = n, .late = kind == DECODE_LATE};
+            g->decode[kind * g->n_decode + i] =
+                (struct decode_graph){.n_tokens = n, .late = kind == DECODE_LATE, .mixed = kind == DECODE_MIXED};
     return 0;
 }
 
@@ -121,7 +121,7 @@ static int list_sizes(struct engine *g, int most, struct err *e)
 static void warm_up(struct engine *g, int n, int n_persistent)
 {
     for (int i = 0; i < n; i++) {
-        const struct step_shape shape = step_decode_shape(g, g->decode[i].n_tokens);
+        const struct step_shape shape = step_shape_of(&g->decode[i]);
         step_fill_empty(g, shape.n_tokens);
         step_execute(g, &g->flight[0], &shape, false);
         if (shape.n_tokens <= n_persistent)

@@ -12,12 +12,11 @@ struct step_shape {
     bool shares; /* search for sequences that begin with the same blocks */
 };
 
-/* The shape of a decode step of n sequences. Where there are drafts, a small step's graph also runs steps with several
- * tokens of a sequence (submit.c: find_small), so none of its tokens is known to be the only one. */
-static inline struct step_shape step_decode_shape(const struct engine *g, int n)
+/* The shape of the step that a graph runs. */
+static inline struct step_shape step_shape_of(const struct decode_graph *graph)
 {
-    bool mixed = g->limits.max_drafts > 0 && n <= PERSISTENT_MAX_TOKENS;
-    return (struct step_shape){n, mixed ? 0 : n, n, n, 0, false, false};
+    int n = graph->n_tokens;
+    return (struct step_shape){n, graph->mixed ? 0 : n, n, n, 0, graph->late, false};
 }
 
 /* Enqueue all of the device's work: from the flight's index arrays in host memory to its results there. persistent: a

@@ -34,8 +34,7 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
         return;
     }
     if (graph->graph[which] == NULL) {
-        struct step_shape shape = step_decode_shape(g, graph->n_tokens);
-        shape.late = graph->late;
+        const struct step_shape shape = step_shape_of(graph);
         step_execute(g, f, &shape, graph->persistent);
         return;
     }
@@ -81,12 +80,14 @@ static struct decode_graph *find_decode(const struct engine *g, const struct pla
  * Unneeded rows of logits cost nothing if one operation reads the head once. */
 static struct decode_graph *find_small(const struct engine *g, const struct step_flight *f, const struct plan *p)
 {
-    struct decode_graph *graph = NULL;
     bool all = f->n_sampled == p->n_tokens, can = g->persistent.several && (all || p->n_masks == 0);
-    if (p->n_tokens <= PERSISTENT_MAX_TOKENS && f->n_sampled > 0 && f->n_sampled == f->n_rows && p->n_late == 0 &&
-        !g->profiled)
-        graph = graphs_find(g, p->n_tokens, DECODE_WHOLE);
-    return graph != NULL && (graph->persistent ? can : all) ? graph : NULL;
+    if (p->n_tokens > PERSISTENT_MAX_TOKENS || f->n_sampled == 0 || f->n_sampled != f->n_rows || p->n_late > 0 ||
+        g->profiled)
+        return NULL;
+    struct decode_graph *graph = graphs_find(g, p->n_tokens, DECODE_WHOLE);
+    if (graph != NULL && graph->persistent)
+        return can ? graph : NULL;
+    return all ? graphs_find(g, p->n_tokens, DECODE_MIXED) : NULL;
 }
 
 void engine_submit(struct engine *g, const struct plan *p)

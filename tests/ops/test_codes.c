@@ -153,10 +153,12 @@ static void test_some_tokens(void **unused)
     each_form(check_some_tokens);
 }
 
-/* Each code by itself decodes to its element. scale: that of even groups; odd ones have twice that. */
+/* Each code by itself decodes to its element, for a single token in many places. scale: that of even groups; odd ones
+ * have twice that. */
 static void check_every_code(enum codes codes, int n_tokens, float scale)
 {
     enum { COLS = 272 };
+    const int places = n_tokens == 1 ? 39 : 1;
     struct queue q = test_queue(1);
     const struct code_form form = {.codes = codes, .group = codes == CODES_INT8 ? 64 : 128};
     int n_codes = code_bits(form.codes) == 8 ? 256 : 16;
@@ -171,27 +173,31 @@ static void check_every_code(enum codes codes, int n_tokens, float scale)
             scales[r * code_groups(&form, COLS) + g] = scale * (float)(1 << g % 2);
     }
     float *x = zeroed((size_t)n_tokens * COLS, sizeof *x), *out = zeroed((size_t)n_tokens * n_codes, sizeof *out);
-    for (int t = 0; t < n_tokens; t++)
-        x[t * COLS + (t * 37 + 5) % COLS] = 1;
-    ops->matmul(&q, out, x, &w, NULL, n_tokens, false);
-    for (int t = 0; t < n_tokens; t++)
-        for (int r = 0; r < n_codes; r++)
-            assert_true(out[t * n_codes + r] == as_act((float)element(&w, r, (t * 37 + 5) % COLS)));
+    for (int i = 0; i < places; i++) {
+        memset(x, 0, (size_t)n_tokens * COLS * sizeof *x);
+        for (int t = 0; t < n_tokens; t++)
+            x[t * COLS + (t * 37 + 7 * i + 5) % COLS] = 1;
+        ops->matmul(&q, out, x, &w, NULL, n_tokens, false);
+        for (int t = 0; t < n_tokens; t++)
+            for (int r = 0; r < n_codes; r++)
+                assert_true(out[t * n_codes + r] == as_act((float)element(&w, r, (t * 37 + 7 * i + 5) % COLS)));
+    }
     free(x);
     free(out);
     free(w.data);
 }
 
-/* On the CPU also with scales that some way to decode has no room for. */
+/* On the CPU also with tiny scales, and with large ones, for which some way to decode has no room. */
 static void test_every_code(void **unused)
 {
     (void)unused;
-    static const float scale[] = {1, 0x1p-100f, 0x1p6f, 0x1p100f};
+    static const float scale[] = {1, 0x1p-100f, 0x1p6f, 0x1p7f, 0x1p100f};
+    static const int n_tokens[] = {1, 3, 9, 17};
     const size_t n_scales = backend_is_device() ? 1 : sizeof scale / sizeof scale[0];
     for (int codes = CODES_E4M3; codes < CODES_COUNT; codes++)
-        for (int n_tokens = 1; n_tokens <= 17; n_tokens += 8)
+        for (size_t t = 0; t < sizeof n_tokens / sizeof n_tokens[0]; t++)
             for (size_t i = 0; i < n_scales; i++)
-                check_every_code((enum codes)codes, n_tokens, scale[i]);
+                check_every_code((enum codes)codes, n_tokens[t], scale[i]);
 }
 
 /* Every power of two that a scale may be, including the smallest and the NaN code, by the row and, with more groups

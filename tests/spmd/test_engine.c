@@ -284,6 +284,11 @@ static struct paper_device {
     struct engine *g;
     int n_recorded, n_launched, n_persistent; /* graphs recorded and launched; runs of the persistent step */
     bool recording, in_second_way;
+    struct batch batch; /* attention's last one */
+    struct paper_graph {
+        int n_tokens;
+        bool persistent, mixed;
+    } graph[64];
 } paper;
 
 static void *paper_host_alloc(struct queue *q, size_t bytes)
@@ -307,11 +312,11 @@ static void paper_begin(struct queue *q)
 
 static void *paper_end(struct queue *q)
 {
-    static char graph[2];
     (void)q;
+    struct paper_graph *graph = &paper.graph[paper.n_recorded++];
     paper.recording = false;
-    paper.n_recorded++;
-    return &graph[paper.in_second_way];
+    *graph = (struct paper_graph){paper.batch.n_tokens, paper.in_second_way, paper.batch.n_alone == 0};
+    return graph;
 }
 
 /* Operations do nothing during recording. */
@@ -337,6 +342,14 @@ static void paper_sample(struct queue *q, struct sampled *out, const void *logit
         ops_cpu.sample(q, out, logits, row_slot, row_len, s, n_rows);
 }
 
+static void paper_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                            const struct heads *heads, const struct batch *batch)
+{
+    paper.batch = *batch;
+    if (!paper.recording)
+        ops_cpu.attention(q, out, qkv, k_cache, v_cache, heads, batch);
+}
+
 static void paper_download(struct queue *q, void *dst, const void *src, size_t bytes)
 {
     if (!paper.recording)
@@ -346,13 +359,13 @@ static void paper_download(struct queue *q, void *dst, const void *src, size_t b
 /* Repeats the recorded work, with the memory of the step that is being submitted. */
 static void paper_launch(struct queue *q, void *graph)
 {
+    (void)q;
     struct engine *g = paper.g;
-    const struct step_shape shape = step_decode_shape(N_SEQS);
-    paper.in_second_way = false;
-    void *first = paper_end(q);
-    paper.n_recorded--;
+    const struct paper_graph *recorded = graph;
+    const struct step_shape shape =
+        step_shape_of(&(struct decode_graph){.n_tokens = recorded->n_tokens, .mixed = recorded->mixed});
     paper.n_launched++;
-    step_execute(g, &g->flight[(g->n_steps + g->shift) % ENGINE_FLIGHTS], &shape, graph != first);
+    step_execute(g, &g->flight[(g->n_steps + g->shift) % ENGINE_FLIGHTS], &shape, recorded->persistent);
 }
 
 static void paper_free(struct queue *q, void *graph)
@@ -409,6 +422,7 @@ static void paper_run(struct queue *q, void *p, void *logits, const struct batch
     (void)rotations;
     (void)window_rotations;
     memset(logits, 0, (size_t)b->n_tokens * (size_t)paper.g->network->config.vocab * sizeof(float));
+    paper.batch = *b;
     paper.n_persistent++;
     paper.in_second_way = true;
 }
@@ -463,6 +477,7 @@ static void open_paper(struct run *r, struct ops *ops, bool persistent, struct s
 #include "kernels/op_list.h"
     ops->sample = paper_sample;
     ops->download = paper_download;
+    ops->attention = paper_attention;
     ops->async = &paper_async;
     ops->persistent = persistent ? &paper_persistent : NULL;
     engine_close(&r->instance.engine);
@@ -537,6 +552,53 @@ static void check_known_ways(struct world *w)
     close_run(&r);
 }
 
+/* Runs n steps of two tokens of the first sequence, as drafts are verified; the sampled ones go to token[]. */
+static void verify(struct run *r, int n, int32_t *token)
+{
+    struct step_result result = {0};
+    struct plan *p = &r->plan;
+    for (int i = 0, pos = PROMPT; i < n; i++, pos += 2) {
+        plan_reset(p, r->step++);
+        p->seq[p->n_seqs++] = (struct plan_seq){0, 2, pos, pos + 1, 2, 2, 0};
+        p->token[p->n_tokens++] = (pos + 3) % 50;
+        p->token[p->n_tokens++] = (pos + 7) % 50;
+        go(r, &result);
+        for (int k = 0; k < 2; k++)
+            token[2 * i + k] = result.sampled[k].token;
+    }
+}
+
+/* Steps with several tokens of a sequence have graphs of their own, recorded at their second run, in which no token is
+ * said to be the only one of its sequence: an operation may store a single token's keys while others are attended
+ * to. */
+static void check_mixed_steps(struct world *w)
+{
+    enum { N = 6 };
+    struct limits drafted = whole_batches;
+    struct run r;
+    struct ops ops;
+    struct model_config m = {0};
+    int32_t first[N_SEQS], plain[2 * N], mixed[2 * N];
+    char reason[160];
+    drafted.max_drafts = 2;
+    if (w->n_ranks > 1)
+        return;
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", drafted);
+    decode(&r, 1, first);
+    verify(&r, N, plain);
+    open_paper(&r, &ops, false, NULL);
+    decode(&r, 1, first);
+    int alone = paper.batch.n_alone, recorded = paper.n_recorded, launched = paper.n_launched;
+    verify(&r, N, mixed);
+    (void)snprintf(reason, sizeof reason, "%d and %d alone, %d recorded, %d launched", alone, paper.batch.n_alone,
+                   paper.n_recorded - recorded, paper.n_launched - launched);
+    tap_all(alone == N_SEQS && paper.batch.n_alone == 0 && paper.n_recorded - recorded == ENGINE_FLIGHTS &&
+                paper.n_launched - launched == N - ENGINE_FLIGHTS,
+            reason, "steps with several tokens of a sequence have graphs of their own");
+    tap_all(memcmp(plain, mixed, sizeof plain) == 0, "the tokens differ", "and the tokens of steps without graphs");
+    close_run(&r);
+}
+
 /* An empty plan, which a coordinator makes when all requests wait. */
 static void check_empty_step(struct world *w)
 {
@@ -569,6 +631,7 @@ int main(int argc, char **argv)
     check_empty_step(&w);
     check_recorded_later(&w);
     check_known_ways(&w);
+    check_mixed_steps(&w);
     int status = tap_done();
     world_close(&w);
     return status;

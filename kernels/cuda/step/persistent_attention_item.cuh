@@ -8,7 +8,7 @@
 
 #define ATTEND_KEYS  8                 /* of an octet */
 #define ATTEND_HEADS 8                 /* maximum query heads of an item: rows of the tensor cores' result */
-#define PART_OCTETS  CHAIN_WARPS       /* of a part, where there are enough parts: as many as warps */
+#define PART_OCTETS  CHAIN_WARPS       /* the most of a part, where there are enough parts */
 #define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer do not pay for the exchange between parts */
 
 /* Maximum query heads of an item for this head size: registers set the limit. */

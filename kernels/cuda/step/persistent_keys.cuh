@@ -1,8 +1,8 @@
 /* kernels/cuda/step/persistent_keys.cuh - keys and values in the stream of weights: a block that has a part of one
  * sequence's keys gets them through its ring, between the weights of the product before attention and those of the one
  * after it. So they are on their way before the queries are known, and memory is read without a pause. A slot has the
- * keys of 16 octets, the next one their values: an octet a warp. Of codes it has two octets a warp, a whole block of
- * the cache. The token's own key and value are not yet known then: see key_patch. */
+ * keys of 16 octets, the next one their values: an octet a warp; of codes those of 32, two a warp, a block of the
+ * cache. The token's own key and value are not yet known then: see key_patch. */
 #ifndef STEP_PERSISTENT_KEYS_CUH
 #define STEP_PERSISTENT_KEYS_CUH
 
