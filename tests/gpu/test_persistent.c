@@ -304,9 +304,9 @@ static const struct subject coded_models[] = {
      8, "int4", false, 0, false},
 };
 
-/* Scores with a standard deviation of about 3, so that later keys often have a better one than all before, and that
- * another code matters more: 9 of 106 rows differ on one rank, 40 on two. With 7 or 8 sequences a part has several
- * slots of the ring (kernels/cuda/step/persistent_keys.cuh). */
+/* Scores with a standard deviation of about 3, so that later keys often have a better one than all before, and a
+ * different FP8 code changes the result more: 9 of 106 rows on one rank, 40 on two. With 7 or 8 sequences a part has
+ * several slots of the ring (kernels/cuda/step/persistent_keys.cuh). */
 #define SPREAD(window)                                                                                \
     "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800," \
     "\"num_hidden_layers\":2,\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,"  \
