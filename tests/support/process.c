@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,18 +40,21 @@ bool process_sanitized(void)
     return getenv("LOCKSTEP_SANITIZED") != NULL;
 }
 
+#define MOST_NOW 10 /* processes that want a core at a moment, as far as they count */
+
 /* Returns the number of processes that want each core or wait for a disk: over the last minute or now, whichever is
- * more. */
+ * more. Hundreds at a moment, such as a test's clients, are gone soon, while a test may wait as long as its
+ * patience. */
 static double crowding(void)
 {
-    double minute = 0, now = 0;
+    double minute = 0, now = 0, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
     FILE *f = fopen("/proc/loadavg", "r");
     if (f != NULL && fscanf(f, "%lf %*f %*f %lf/", &minute, &now) != 2)
         minute = now = 0;
     if (f != NULL)
         (void)fclose(f);
-    double each = (minute > now ? minute : now) / (double)sysconf(_SC_NPROCESSORS_ONLN);
-    return each > 1 ? each : 1;
+    double each = fmax(minute / cores, fmin(now / cores, MOST_NOW));
+    return fmax(each, 1);
 }
 
 double process_patience(double seconds)
