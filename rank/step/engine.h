@@ -30,9 +30,9 @@ struct decode_graph {
     uint64_t n_all_reduces;
 };
 
-/* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose; whole steps
- * as separate operations of a sequence that is too long for the persistent operation (persistent_step.longest), and of
- * a few tokens with several of a sequence, since drafts are verified. */
+/* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose. As separate
+ * operations: whole steps of a sequence that is too long for the persistent one (persistent_step.longest), and small
+ * ones that verify drafts, with several tokens of a sequence. */
 enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_MIXED, DECODE_KINDS };
 
 struct engine {
