@@ -190,7 +190,9 @@ check_start() {
 # sanitized TOOL NAME COMMAND...: starts it in the background
 sanitized() {
     local tool=$1 log=$logs/$1-${2// /-} options= limit=${SANITIZER_SECONDS:-150}
-    [ "$1-$2" = racecheck-sample ] && limit=$((2 * limit)) # 80 s reached a third of it, however few cases
+    case $1-$2 in
+    racecheck-sample | *-matmul) limit=$((2 * limit)) ;; # 120 s did not suffice for matmul, 240 s not for sample
+    esac
     [ "$tool" = memcheck ] && options="--report-api-errors no" # tests request memory that they must not get
     [ "$tool" = memcheck ] || [ "$tool" = synccheck ] || options="--racecheck-report all"
     {
