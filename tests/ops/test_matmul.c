@@ -70,8 +70,8 @@ static void test_sizes(void **unused)
 /* Sizes for which a device may divide the columns of 17 to 64 tokens among its multiprocessors. */
 static void test_medium(void **unused)
 {
-    static const int each[][3] = {
-        {17, 2056, 4096}, {20, 4232, 4096}, {33, 2048, 4160}, {34, 4232, 4096}, {64, 2048, 4096}};
+    static const int each[][3] = {{17, 2056, 4096}, {20, 4232, 4096}, {24, 5120, 2880}, {33, 2048, 4160},
+                                  {34, 4232, 4096}, {40, 2560, 2048}, {64, 2048, 2048}, {64, 2048, 4096}};
     (void)unused;
     if (!backend_is_device() || backend_is_invariant() || backend_act() == DTYPE_F32)
         return;
