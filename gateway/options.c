@@ -22,6 +22,8 @@ static int add_value(const char **list, int *n, int most, const struct opt *o, c
 static int add_backend(void *record, const struct opt *o, const char *text, struct err *e)
 {
     struct gateway_options *g = record;
+    if (strstr(text, "://") != NULL && strncmp(text, "tcp://", 6) != 0 && strncmp(text, "ipc://", 6) != 0)
+        return ERR(e, ERR_USAGE, "--backend %.200s: expected a file, a folder, tcp://HOST:PORT or ipc:///PATH", text);
     return add_value(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
 }
 
@@ -112,6 +114,11 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
     opt_warn_unknown(&table, (const char *const[]){NULL});
     if (o->n_backends == 0)
         return ERR(e, ERR_USAGE, "no job named: use --backend FILE, DIR or E (see: lockstep-gateway --help)");
+    if (o->allow_origin != NULL && strcmp(o->allow_origin, "*") != 0 && strstr(o->allow_origin, "://") == NULL)
+        return ERR(e, ERR_USAGE,
+                   "--allow-origin: found \"%.200s\", expected * or an origin with its scheme, such as "
+                   "https://page.example",
+                   o->allow_origin);
     if (o->n_listen == 0)
         o->listen[o->n_listen++] = "127.0.0.1:8080";
     return 0;

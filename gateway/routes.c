@@ -58,6 +58,7 @@ const struct route gateway_routes[] = {
     KEYED("GET", "/v2/models/stats", triton_stats, triton_dialect),
     TRITON("POST", "generate", triton_generate),
     TRITON("POST", "generate_stream", triton_generate_stream),
+    TRITON("POST", "infer", triton_infer),
     TRITON("GET", "ready", triton_model_ready),
     TRITON("GET", "stats", triton_stats),
     TRITON("GET", "config", triton_config),

@@ -31,16 +31,18 @@ static const char *type_of(int status)
     return status < 500 ? "invalid_request_error" : "api_error";
 }
 
-/* Clients search for these words, and then shorten the conversation. */
+/* Clients search for these words, and then shorten the conversation, or ask for fewer tokens. */
 static const char *prefix_of(const struct fault *f)
 {
-    bool long_prompt = f->code != NULL && strcmp(f->code, "context_length_exceeded") == 0;
-    return long_prompt ? "prompt is too long: " : "";
+    if (f->code == NULL || strcmp(f->code, "context_length_exceeded") != 0)
+        return "";
+    bool many_asked = strcmp(f->param, "max_tokens") == 0;
+    return many_asked ? "input length and `max_tokens` exceed context limit: " : "prompt is too long: ";
 }
 
 static void write_fault(const struct fault *f, struct bytes *to)
 {
-    char text[sizeof f->message + 32];
+    char text[sizeof f->message + 64];
     (void)snprintf(text, sizeof text, "%s%s", prefix_of(f), f->message);
     bytes_format(to, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type_of(f->status));
     bytes_json_string(to, text, strlen(text));

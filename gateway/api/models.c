@@ -172,6 +172,8 @@ void models_load(struct exchange *x)
         return;
     const char *name = json_string_value(json_object_get(body, "model_name"));
     struct fault f = models_refusal("loading");
+    if (name == NULL && models_are_managed(x, NULL))
+        f = fault_make(400, "model_name", "model_name: missing, expected the name of a model in the job's folder");
     if (name != NULL && models_are_managed(x, name)) {
         models_manage(x, "load", name, answer_status);
         json_decref(body);

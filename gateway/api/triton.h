@@ -16,6 +16,7 @@ void triton_model(struct exchange *x);
 void triton_model_ready(struct exchange *x);
 void triton_config(struct exchange *x);
 void triton_stats(struct exchange *x);
+void triton_infer(struct exchange *x);
 void triton_generate(struct exchange *x);
 void triton_generate_stream(struct exchange *x);
 

@@ -45,6 +45,15 @@ static bool is_served(struct exchange *x)
     return served;
 }
 
+/* Texts come and go as such, not as tensors. */
+void triton_infer(struct exchange *x)
+{
+    struct fault f = fault_make(
+        400, "", "tensors are not supported: expected /v2/models/%.200s/generate or /generate_stream", x->tail[0]);
+    if (is_served(x))
+        exchange_fail(x, &f);
+}
+
 static json_t *tensor(const char *name, bool config)
 {
     return config ? json_pack("{s:s, s:s, s:[i]}", "name", name, "data_type", "TYPE_STRING", "dims", 1)

@@ -191,7 +191,11 @@ def test_anthropic(anthropic):
     check("anthropic: an answer that fits a schema", json.loads(r.content[0].text)["city"] in ("Oslo", "Rome"), r)
     fails("anthropic: another model", anthropic.NotFoundError, lambda: client.messages.create(model="no", max_tokens=1, messages=chat),
           lambda e: e.request_id)
-    fails("anthropic: too long", anthropic.BadRequestError, lambda: create(max_tokens=20000), lambda e: "prompt is too long" in str(e))
+    fails("anthropic: too many tokens", anthropic.BadRequestError, lambda: create(max_tokens=20000),
+          lambda e: "input length and `max_tokens` exceed context limit" in str(e))
+    fails("anthropic: too long", anthropic.BadRequestError,
+          lambda: create(max_tokens=1, messages=[{"role": "user", "content": "Once " * 20000}]),
+          lambda e: "prompt is too long" in str(e))
 
 
 def test_boto3(boto3):

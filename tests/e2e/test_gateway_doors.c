@@ -224,6 +224,8 @@ static void views(void)
         {"GET", "/v2/models/x", "", 404, "{\"error\":\"Request for unknown model: 'x' is not found\"}"},
         {"GET", "/v2/models/fake/ready", "", 200, ""},
         {"GET", "/v2/models/x/ready", "", 400, ""},
+        {"POST", "/v2/models/fake/infer", "{}", 400, "{\"error\":\"tensors are not supported: expected"},
+        {"POST", "/v2/models/x/infer", "{}", 404, "{\"error\":\"Request for unknown model: 'x' is not found\"}"},
         {"GET", "/v2/models/fake/config", "", 200, "\"decoupled\":true"},
         {"GET", "/v2/models/stats", "", 200,
          "{\"model_stats\":[{\"name\":\"fake\",\"version\":\"1\",\"last_inference\":"},

@@ -66,6 +66,10 @@ static void requests(void)
            "\"model\":\"two\"");
     expect("POST", "/tokenize", "", "{\"model\":\"two\",\"prompt\":\"Once upon\"}", 200, "\"count\":3");
     expect("POST", "/v1/completions", "", "{\"prompt\":\"a\"}", 400, "several models");
+    expect("POST", "/models", "", "{\"url\":\"a\"}", 400, "model_name: missing");
+    expect("POST", "/v1/messages", "",
+           "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A fox\"}],\"max_tokens\":9000}", 400,
+           "\"message\":\"input length and `max_tokens` exceed context limit: ");
     expect("POST", "/invocations", "X-Amzn-SageMaker-Target-Model: one.tar.gz\r\n",
            "{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":4,\"do_sample\":false}}", 200,
            ", there was a");
