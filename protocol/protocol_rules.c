@@ -246,7 +246,7 @@ static void read_logprobs(struct protocol_generate *g, const struct fields *f, s
         r->want_logprobs = true;
         r->sampling.n_top = (int32_t)fields_int(f, FIELD_LOGPROBS, 0, 0, SAMPLING_MAX_TOP, error);
     }
-    if (f->value[FIELD_TOP_LOGPROBS] != NULL && !(json_is_boolean(value) && json_is_true(value)))
+    if (top > 0 && !(json_is_boolean(value) && json_is_true(value)))
         fields_fail(f, FIELD_TOP_LOGPROBS, -1, error, "has no effect without \"logprobs\": true");
     if (json_is_boolean(value))
         r->sampling.n_top = top;

@@ -447,6 +447,9 @@ static void relates_fields(void **state)
     assert_int_equal(g->rules.sampling.n_top, 7);
     assert_false(g->rules.want_prompt_logprobs);
     close_trial(&t);
+    g = good(&t, "{\"prompt\": \"p\", \"logprobs\": false, \"top_logprobs\": 0}");
+    assert_false(g->rules.want_logprobs);
+    close_trial(&t);
     g = good(&t, "{\"prompt\": \"p\", \"logprobs\": 5, \"echo\": true}");
     assert_true(g->rules.want_prompt_logprobs);
     assert_int_equal(g->rules.sampling.n_prompt_top, 5);
