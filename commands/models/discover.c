@@ -37,15 +37,18 @@ static bool is_good_name(const char *name)
     return true;
 }
 
-/* S_IFDIR, S_IFREG, ..., of a link's target; 0: nothing. *strange: the link belongs to another user. */
+/* S_IFDIR, S_IFREG, ..., of a link's target; S_IFLNK: it has none; 0: nothing. *strange: the link belongs to another
+ * user. */
 static mode_t kind_of(const char *dir, const char *name, bool *strange)
 {
     char path[PATH_MAX];
     struct stat link, s;
     int n = snprintf(path, sizeof path, "%s/%s", dir, name);
     *strange = false;
-    if (n <= 0 || n >= (int)sizeof path || lstat(path, &link) != 0 || stat(path, &s) != 0)
+    if (n <= 0 || n >= (int)sizeof path || lstat(path, &link) != 0)
         return 0;
+    if (stat(path, &s) != 0)
+        return link.st_mode & S_IFMT;
     *strange = S_ISLNK(link.st_mode) && link.st_uid != geteuid() && link.st_uid != 0;
     return s.st_mode & S_IFMT;
 }
@@ -114,9 +117,11 @@ static int look_at(struct folder_search *s, const char *name, struct err *e)
         return 0;
     mode_t kind = kind_of(s->dir, name, &strange);
     size_t stem = kind == S_IFREG ? stem_of(name) : 0;
-    if (kind != S_IFDIR && stem == 0)
+    if (kind != S_IFDIR && kind != S_IFLNK && stem == 0)
         return 0;
-    if (strange)
+    if (kind == S_IFLNK)
+        warn(s, name, "it is a link to nothing that can be read");
+    else if (strange)
         warn(s, name, "it is a link that belongs to another user");
     else if (stem > 0)
         return look_at_archive(s, name, stem, e);

@@ -123,13 +123,16 @@ static void open_parts(struct many *m, struct instance_setup *setup, const struc
                        struct err *e)
 {
     const struct service_options *o = fleet->service;
+    struct cores cores;
     m->fleet = err_calloc(e, 1, sizeof *m->fleet, "models");
     m->outpost = err_calloc(e, 1, sizeof *m->outpost, "models");
     m->residents = err_calloc(e, 1, sizeof *m->residents, "models");
     m->host.host_cache = &m->host_cache;
     if (w->rank == 0 && e->code == ERR_NONE) {
         *setup = start_setup(&o->run, 1, 1, false);
-        setup->host_threads = HOST_THREADS;
+        cores_widen(&cores);
+        setup->host_threads = cores.widened ? 0 : HOST_THREADS;
+        cores_restore(&cores);
         setup->n_places = models_options_most(fleet->models);
     }
     fatal_agree(w, e);

@@ -37,7 +37,7 @@ void server_drain(struct server *s, double seconds)
         return;
     s->state = SERVER_DRAINING;
     s->drain_until = seconds_now() + seconds;
-    log_note("draining: %d open requests have %.0f s", s->n_open, seconds);
+    log_note("draining: %.0f s for %d open request%s", seconds, s->n_open, s->n_open == 1 ? "" : "s");
 }
 
 void server_stop(struct server *s, enum protocol_code code, const char *why)
@@ -59,7 +59,7 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
             }
         }
     if (*why != '\0')
-        log_note("ending: %s; %d open requests were answered with an error", why, s->n_cut_short);
+        log_note("ending: %s; open requests that were answered with an error: %d", why, s->n_cut_short);
     if (models_are_many(&s->models))
         models_stop(&s->models);
     else

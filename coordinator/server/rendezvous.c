@@ -65,9 +65,10 @@ void rendezvous_ready(struct server *s)
         const struct deploy_setup *d = &s->models.setup.deploy;
         if (s->setup.n_replicas > 1)
             (void)snprintf(sets, sizeof sets, " in %d sets", s->setup.n_replicas);
-        log_note("ready: %d models in %s at %s, %d rank%s%s; up to %d loaded at once, %.2f GiB on a rank; %.1f s",
-                 s->models.n, s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", sets,
-                 d->n_slots, (double)d->memory / (1024.0 * 1024 * 1024), seconds_since_exec());
+        log_note("ready: %d model%s in %s at %s, %d rank%s%s; up to %d loaded at once, %.2f GiB on a rank; %.1f s",
+                 s->models.n, s->models.n == 1 ? "" : "s", s->setup.name, endpoint, s->setup.n_ranks,
+                 s->setup.n_ranks == 1 ? "" : "s", sets, d->n_slots, (double)d->memory / (1024.0 * 1024 * 1024),
+                 seconds_since_exec());
         return;
     }
     (void)snprintf(sets, sizeof sets, ",");
