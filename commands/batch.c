@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "coordinator/batch/fingerprint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,6 +103,12 @@ static int find_limits(struct ending_setup *ending, const struct batch_options *
     if (o->walltime_reserve >= 0 && o->max_walltime == NULL && job_end == NULL)
         return ERR(e, ERR_USAGE,
                    "--walltime-reserve needs a walltime: neither --max-walltime nor SLURM_JOB_END_TIME is set");
+    double limit = INFINITY;
+    if (o->max_walltime != NULL && walltime_parse(&limit, o->max_walltime, "max-walltime", e) != 0)
+        return -1;
+    if (o->walltime_reserve >= limit)
+        return ERR(e, ERR_USAGE, "--walltime-reserve %g: expected less than the %g s of --max-walltime %s",
+                   o->walltime_reserve, limit, o->max_walltime);
     return walltime_open(&ending->walltime, o->max_walltime, job_end, &now, e);
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define CONFIG_MAX_BYTES ((size_t)4 << 20)
+#define MAX_BIAS         1e6 /* magnitude that --logit-bias adds */
 
 /* One "a" or "a:x" of a comma-separated list; returns the text after it, or NULL. */
 static const char *parse_item(const char *text, long long *id, double *value)
@@ -25,7 +26,7 @@ static const char *parse_item(const char *text, long long *id, double *value)
             return NULL;
         text = end + 1;
         *value = strtod(text, &end);
-        if (end == text || !(fabs(*value) <= 1e6))
+        if (end == text || !(fabs(*value) <= MAX_BIAS))
             return NULL;
     }
     return *end == ',' && end[1] != '\0' ? end + 1 : *end == '\0' ? end : NULL;
@@ -56,8 +57,9 @@ static int parse_bias(struct sampling *s, const char *text, int vocab, struct er
         const char *next = parse_item(at, &id, &bias);
         if (next == NULL || id < 0 || id >= vocab)
             return ERR(e, ERR_USAGE,
-                       "--logit-bias: found \"%.40s\", expected ID:BIAS with ids in [0, %d], commas between", at,
-                       vocab - 1);
+                       "--logit-bias: found \"%.40s\", expected ID:BIAS with ids in [0, %d] and biases in [-%g, %g], "
+                       "commas between",
+                       at, vocab - 1, MAX_BIAS, MAX_BIAS);
         if (s->n_bias == SAMPLING_MAX_BIAS)
             return ERR(e, ERR_USAGE, "--logit-bias: more than %d entries", SAMPLING_MAX_BIAS);
         s->bias_id[s->n_bias] = (int32_t)id;

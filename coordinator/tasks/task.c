@@ -87,8 +87,8 @@ static int fit_prompt(struct task *task, int i, int max_len)
         return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, field, "no tokens, expected at least one");
     if (n >= max_len)
         return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
-                             "%lld tokens, expected fewer than %d, which prompt and output have together", (long long)n,
-                             max_len);
+                             "%lld tokens, expected fewer than %d: prompt and output have no more together",
+                             (long long)n, max_len);
     rules->fills = rules->max_tokens == PROTOCOL_FILL;
     if (rules->fills)
         rules->max_tokens = (int)(max_len - n);

@@ -107,6 +107,9 @@ static void options(void)
             "@new.out", "--max-restarts", "20");
     REFUSED("--walltime-reserve alone", 2, "--walltime-reserve needs a walltime", "--input", "@grow.jsonl", "--output",
             "@new.out", "--walltime-reserve", "5");
+    REFUSED("a reserve of the whole walltime", 2,
+            "--walltime-reserve 60: expected less than the 60 s of --max-walltime 1:00", "--input", "@grow.jsonl",
+            "--output", "@new.out", "--walltime-reserve", "60", "--max-walltime", "1:00");
     REFUSED("progress lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl",
             "--output", "@new.out", "--status-seconds", "5", "--progress", "always");
     REFUSED("pieces of one thread", 2, "--load-piece-bytes needs --load-threads", "--input", "@grow.jsonl", "--output",
