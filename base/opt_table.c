@@ -42,8 +42,8 @@ static int out_of_range(const struct opt *o, const char *text, struct err *e)
     if (o->type == OPT_REAL)
         return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number in [%.15g, %.15g]", o->name, text, o->low,
                    o->high);
-    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer in [%lld, %lld]", o->name, text,
-               (long long)o->low, (long long)o->high);
+    return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer in [%lld, %lld]%s", o->name, text,
+               (long long)o->low, (long long)o->high, o->type == OPT_BYTES ? ", K, M, G or T may follow it" : "");
 }
 
 static int set_number(const struct opt *o, void *member, const char *text, struct err *e)

@@ -235,7 +235,7 @@ static const struct opt_status statuses[] = {
     {ERR_REQUEST, "finished, but some prompts or requests failed"},
     {ERR_USAGE, "an option is unknown, missing or out of range"},
     {ERR_INPUT, "a file or a prompt is malformed or contradicts another"},
-    {ERR_UNSUPPORTED, "well formed, but not implemented"},
+    {ERR_UNSUPPORTED, "well formed, but not implemented; or quantised weights are damaged"},
     {ERR_IO, "cannot open, read or write"},
     {ERR_MEMORY, "too little memory"},
     {ERR_DEVICE, "a device failed, or logits are not numbers"},

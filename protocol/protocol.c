@@ -82,9 +82,12 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
 {
     const json_t *id = f->value[FIELD_REQUEST_ID], *name = f->value[FIELD_MODEL];
     (void)fields_int(f, FIELD_PROTOCOL, PROTOCOL_VERSION, PROTOCOL_VERSION, PROTOCOL_VERSION, error);
-    if (id != NULL && m->request_id == NULL)
+    if (id != NULL && m->request_id == NULL) {
+        char found[48];
+        (void)snprintf(found, sizeof found, "a string of %zu bytes", json_string_length(id));
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "found %s, expected a string of 1 to %d bytes without NUL",
-                           json_type_name(id), PROTOCOL_MAX_ID_BYTES);
+                           json_is_string(id) ? found : json_type_name(id), PROTOCOL_MAX_ID_BYTES);
+    }
     if (id == NULL && m->op == PROTOCOL_CANCEL)
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to be cancelled?");
     if (name != NULL && !json_is_string(name))

@@ -30,9 +30,11 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     }
     if (text == NULL || *text == '\0' || strlen(text) > LINE_MAX_ID_BYTES ||
         (json_is_string(id) && strlen(text) != json_string_length(id))) {
+        char found[48];
+        (void)snprintf(found, sizeof found, "a string of %zu bytes", json_string_length(id));
         (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, key,
                             "found %s, expected a string of 1 to %d bytes without NUL, or an integer",
-                            json_is_string(id) ? "another string" : json_type_name(id), LINE_MAX_ID_BYTES);
+                            json_is_string(id) ? found : json_type_name(id), LINE_MAX_ID_BYTES);
         return;
     }
     char *own = strdup(text);

@@ -87,7 +87,7 @@ static int fit_prompt(struct task *task, int i, int max_len)
         return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, field, "no tokens, expected at least one");
     if (n >= max_len)
         return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
-                             "%lld tokens, expected fewer than %d: prompt and output have no more together",
+                             "%lld tokens, expected fewer than %d, the limit of prompt and output together",
                              (long long)n, max_len);
     rules->fills = rules->max_tokens == PROTOCOL_FILL;
     if (rules->fills)

@@ -253,7 +253,7 @@ static void report(struct queue *q, struct sampled *out)
 {
     if (out->token >= 0)
         return;
-    ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers, as if a weight is NaN", out->slot);
+    ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers: a weight may be NaN", out->slot);
     out->token = 0;
 }
 

@@ -254,7 +254,7 @@ static void take_fault(struct queue *q)
     volatile struct cuda_fault *fault = cuda_state(q)->fault;
     if (fault->n_rows == 0)
         return;
-    ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers, as if a weight is NaN", fault->slot);
+    ERR(&q->err, ERR_DEVICE, "logits of slot %d are not numbers: a weight may be NaN", fault->slot);
     fault->n_rows = 0;
 }
 

@@ -328,13 +328,13 @@ static void checks_the_envelope(void **state)
     bad("{\"prompt\": \"p\", \"request_id\": 5}", 400, "request_id",
         "found an integer, expected a string of 1 to 128 bytes without NUL");
     bad("{\"prompt\": \"p\", \"request_id\": \"\"}", 400, "request_id",
-        "found a string, expected a string of 1 to 128 bytes without NUL");
+        "found a string of 0 bytes, expected a string of 1 to 128 bytes without NUL");
     bad("{\"prompt\": \"p\", \"request_id\": \"a\\u0000\"}", 400, "request_id",
-        "found a string, expected a string of 1 to 128 bytes without NUL");
+        "found a string of 2 bytes, expected a string of 1 to 128 bytes without NUL");
     memset(id, 'x', sizeof id);
     id[129] = '\0';
     (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"request_id\": \"%s\"}", id);
-    bad(json, 400, "request_id", "found a string, expected a string of 1 to 128 bytes without NUL");
+    bad(json, 400, "request_id", "found a string of 129 bytes, expected a string of 1 to 128 bytes without NUL");
     (void)snprintf(json, sizeof json, "{\"prompt\": \"p\", \"request_id\": \"%s\"}", id + 1);
     (void)good(&t, json);
     assert_int_equal(strlen(t.m.request_id), 128);
