@@ -405,6 +405,8 @@ static void options(void)
     } bad[] = {
         {WORDS("--listen", "127.0.0.1:0"), "no job named: use --backend FILE"},
         {WORDS("--backend", "tcp://nowhere"), "--backend tcp://nowhere"},
+        {WORDS("--backend", "http://a.example"), "expected a file, a folder, tcp://HOST:PORT or ipc:///PATH"},
+        {WORDS("--backend", "x", "--allow-origin", "a.example"), "found \"a.example\", expected * or an origin"},
         {WORDS("--backend", "x", "--listen", "80"), "found \"80\", expected HOST:PORT or unix:PATH"},
         {WORDS("--backend", "x", "--api-keys", "/dev/null/x"), "/dev/null/x"},
         {WORDS("--backend", "x", "--max-body", "5"), "--max-body: found \"5\""},

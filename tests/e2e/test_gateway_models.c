@@ -50,6 +50,19 @@ static void ask(const char *model, int status, const char *part)
     expect("POST", "/v1/completions", "", body, status, part);
 }
 
+/* A prompt without room for an answer. */
+static void too_long(void)
+{
+    enum { WORDS_OF_PROMPT = 3000 };
+    char body[8 * WORDS_OF_PROMPT + 200];
+    int n = snprintf(body, sizeof body,
+                     "{\"model\":\"two\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < WORDS_OF_PROMPT; i++)
+        n += snprintf(body + n, sizeof body - (size_t)n, "once ");
+    (void)snprintf(body + n, sizeof body - (size_t)n, "\"}]}");
+    expect("POST", "/v1/messages", "", body, 400, "\"message\":\"prompt is too long: ");
+}
+
 static void requests(void)
 {
     expect("GET", "/v1/models", "", "", 200, "\"id\":\"one\"");
@@ -70,6 +83,7 @@ static void requests(void)
     expect("POST", "/v1/messages", "",
            "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A fox\"}],\"max_tokens\":9000}", 400,
            "\"message\":\"input length and `max_tokens` exceed context limit: ");
+    too_long();
     expect("POST", "/invocations", "X-Amzn-SageMaker-Target-Model: one.tar.gz\r\n",
            "{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":4,\"do_sample\":false}}", 200,
            ", there was a");

@@ -463,9 +463,29 @@ static void left_while_reading(void)
 }
 
 /* argv[1]: the most ranks (default 3), for machines with fewer GPUs; with it no failures of ranks are tested. */
+/* A link without a target among the models is named, and no model. */
+static void link_to_nothing(void)
+{
+    char dir[256], path[300];
+    struct process p;
+    files_make_dir(dir);
+    (void)snprintf(path, sizeof path, "%s/gone", dir);
+    case_begin("a link to nothing in --models-dir is left out by name");
+    case_check(symlink("/nowhere", path) == 0, "cannot make %s", path);
+    process_run(&p, &(struct process_setup){.ranks = 1}, (const char *const[]){"serve", "--models-dir", dir, NULL});
+    const char *said = p.text[PROCESS_ERR];
+    case_check(p.status == ERR_INPUT && strstr(said, "gone is left out: it is a link to nothing") != NULL &&
+                   strstr(said, "found no folder with a config.json") != NULL,
+               "status %d: %s", p.status, said);
+    process_free(&p);
+    files_remove_dir(dir);
+    case_end();
+}
+
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;
+    link_to_nothing();
     zoo_open();
     for (int ranks = 1; ranks <= most; ranks++) {
         char size[12];

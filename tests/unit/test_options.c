@@ -264,6 +264,8 @@ static void refusals(void **state)
     bad("generate --profile", "generate has no option \"--profile\" (see: lockstep generate --help)");
     bad("inspect --max-batch 2", "inspect has no option \"--max-batch\" (see: lockstep inspect --help)");
     bad("bench --max-batch 4097", "--max-batch: found \"4097\", expected an integer in [1, 4096]");
+    bad("bench --kv-cache-memory-bytes 1X", "--kv-cache-memory-bytes: found \"1X\", expected an integer in [1024, "
+                                            "1000000000000000000], K, M, G or T may follow it");
     bad("bench --num-prompts 0", "--num-prompts: found \"0\", expected an integer in [1, 100000]");
     bad("bench --warmup 1001", "--warmup: found \"1001\", expected an integer in [0, 1000]");
     bad("bench --repetitions 0", "--repetitions: found \"0\", expected an integer in [1, 1000]");
