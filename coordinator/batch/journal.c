@@ -336,7 +336,10 @@ static int queue(struct journal *j, const char *line, size_t bytes, struct err *
     }
     memcpy(j->pending + j->n_pending, line, bytes);
     j->n_pending += bytes;
-    return journal_flush(j, e);
+    if (journal_flush(j, e) == 0)
+        return 0;
+    j->n_pending -= bytes < j->n_pending ? bytes : j->n_pending; /* what is left of this line */
+    return -1;
 }
 
 int64_t journal_pending_lines(const struct journal *j)

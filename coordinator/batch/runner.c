@@ -91,6 +91,7 @@ void runner_append(struct runner *r, struct line *l)
     size_t bytes = 0;
     int64_t offset = r->files.journal.bytes;
     double now = seconds_now();
+    bool appended = false;
     if (r->end.failure.code != ERR_NONE) {
         runner_leave(r, l);
         return;
@@ -100,12 +101,17 @@ void runner_append(struct runner *r, struct line *l)
     char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &style, now, &bytes, &count) : NULL;
     if (text == NULL)
         ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id); /* the first failure wins */
-    else if (journal_append(&r->files.journal, text, bytes, now, &e) == 0)
-        note_result(r, l, &count, offset, &e);
+    else
+        appended = journal_append(&r->files.journal, text, bytes, now, &e) == 0;
     free(text);
+    if (appended)
+        note_result(r, l, &count, offset, &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
-    finish_line(r, l);
+    if (appended)
+        finish_line(r, l);
+    else
+        runner_leave(r, l);
 }
 
 static void engage(struct runner *r, struct line *l, int replica)
@@ -429,6 +435,8 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     if (r->running)
         (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
+    r->progress.n_left += r->progress.n_open; /* lines that were with the worker at the end */
+    r->progress.n_open = 0;
     runner_files_close(r);
     held_close(&r->lines.held);
     if (e->code == ERR_NONE)

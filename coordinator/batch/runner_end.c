@@ -214,7 +214,6 @@ long runner_keep_time(struct runner *r)
 int runner_status(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
-    bool unfinished =
-        r->running && (!p->at_end || p->n_left > 0 || p->n_open > 0); /* open: with the worker at the end */
+    bool unfinished = r->running && (!p->at_end || p->n_left > 0);
     return ending_status(unfinished, p->n_failed + p->n_failed_before + p->n_duplicates > 0);
 }

@@ -280,13 +280,13 @@ void runner_files_keep(struct runner *r, double now)
         runner_fail(r, &e);
 }
 
-/* Reports results that a stalled reader has not read: they are lost. */
+/* Reports results that a stalled reader has not read: they are lost, as are those that a failure has left pending. */
 static void lose_pending(struct runner *r)
 {
     struct err *e = &r->end.failure;
-    int64_t n = r->files.journal.n_pending > 0 && e->code == ERR_NONE && journal_flush(&r->files.journal, e) == 0
-                    ? journal_pending_lines(&r->files.journal)
-                    : 0;
+    if (r->files.journal.n_pending > 0 && e->code == ERR_NONE)
+        (void)journal_flush(&r->files.journal, e);
+    int64_t n = journal_pending_lines(&r->files.journal);
     r->progress.n_done -= n;
     r->progress.n_left += n;
     if (n > 0)

@@ -297,10 +297,90 @@ static void stalled_reader(void)
     case_end();
 }
 
+/* The counts of requests in a status file named `output`.status.json. */
+struct counted {
+    int read, before, done, open, left;
+};
+
+static struct counted count_requests(const char *output)
+{
+    static const char *const key[] = {"read", "done_before", "done", "open", "left"};
+    int n[5];
+    for (int i = 0; i < 5; i++)
+        n[i] = atoi(status_of(output, "requests", key[i]));
+    return (struct counted){n[0], n[1], n[2], n[3], n[4]};
+}
+
+/* Every line that was read is done or left to the next run: none is under way after the end. */
+static void check_counts(const struct process *p, const char *output)
+{
+    const struct counted c = count_requests(output);
+    const char *last = strstr(p->text[PROCESS_ERR], "ended");
+    case_check(last != NULL && strstr(last, "under way") == NULL && c.read > 0 && c.open == 0 &&
+                   c.before + c.done + c.left == c.read,
+               "read %d, done before %d, done %d, under way %d, left %d: %s", c.read, c.before, c.done, c.open, c.left,
+               p->text[PROCESS_ERR]);
+}
+
+#define N_LONG     12
+#define LONG_BYTES ((size_t)2 << 20) /* of a prompt, which takes a while to tokenize */
+
+static void write_long_prompts(void)
+{
+    static const char word[] = "Once upon a time there was a little dragon. ";
+    size_t bytes = 0;
+    char *text = NULL;
+    FILE *f = open_memstream(&text, &bytes);
+    for (int i = 0; i < N_LONG; i++) {
+        fprintf(f, "{\"id\":\"l%d\",\"prompt\":\"", i);
+        for (size_t n = 0; n < LONG_BYTES; n += sizeof word - 1)
+            fputs(word, f);
+        fputs("\"}\n", f);
+    }
+    fclose(f);
+    files_write(dir, "in.jsonl", text, bytes);
+    free(text);
+}
+
+/* The run ends while the thread that makes tokens still has most lines. On a busy machine that thread may be done
+ * before the signal is sent: then all lines have errors, since they are too long. */
+static void ended_at_once(void)
+{
+    struct process p;
+    case_begin("lines that are being tokenized at the end are left to the next run, and counted as such");
+    write_long_prompts();
+    start_batch(&p, "once.jsonl", NULL);
+    while (!p.ended && strcmp(status_of("once.jsonl", NULL, "state"), "running") != 0)
+        process_watch(&p, 0.005, SIZE_MAX);
+    case_check(process_signal_rank(&p, 0, SIGTERM), "no process to signal: %s", p.text[PROCESS_ERR]);
+    process_wait(&p);
+    case_check((p.status == 75 || p.status == 1) && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    check_counts(&p, "once.jsonl");
+    process_free(&p);
+    batching_prompts(dir, "in.jsonl", N_PROMPTS, MAX_TOKENS);
+    case_end();
+}
+
+static void full_output(void)
+{
+    struct process p;
+    case_begin("an output that is full: its failed result is left to the next run, and counted as such");
+    BATCHING_RUN(&p, dir, 2, NULL, "--input", "@in.jsonl", "--output", "/dev/full", "--plain", "--status-file",
+                 "@full.status.json");
+    case_check(p.status == 5 && strstr(p.text[PROCESS_ERR], "/dev/full: cannot write: No space left") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    check_counts(&p, "full");
+    case_check(count_requests("full").done == 0, "%d are done", count_requests("full").done);
+    process_free(&p);
+    case_end();
+}
+
 int main(void)
 {
     files_make_dir(dir);
     undisturbed();
+    ended_at_once();
+    full_output();
     signalled(SIGUSR1, "USR1", -1, 75, NULL);
     signalled(SIGUSR1, "USR1", 1, 75, NULL);
     /* Rank 0's options count; signals may go to any rank. */

@@ -299,6 +299,7 @@ static void full_device(void **state)
     assert_false(j.is_file);
     assert_int_equal(journal_append(&j, "x\n", 2, 0, &e), -1);
     expect_text(&e, ERR_IO, "/dev/full: cannot write: No space left on device");
+    assert_int_equal(journal_pending_lines(&j), 0); /* it was not appended */
     journal_close(&j);
 }
 
