@@ -105,6 +105,31 @@ int json_check_limits(const struct json_limits *found, const struct json_limits 
     return 0;
 }
 
+/* The position of what follows the text's first value, which is valid, and white space. */
+static size_t rest_at(const char *text, size_t bytes)
+{
+    json_error_t end = {.position = 0};
+    json_decref(json_loadb(text, bytes, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &end));
+    size_t at = end.position > 0 ? (size_t)end.position : 0;
+    while (at < bytes && text[at] != '\0' && strchr(" \t\r\n", text[at]) != NULL)
+        at++;
+    return at;
+}
+
+/* Why jansson refuses the text. key: [key_bytes] as in struct json_failure. */
+static void explain(const char *text, size_t bytes, const char *what, const json_error_t *error, char *key,
+                    size_t key_bytes, struct err *e)
+{
+    size_t at = error->position > 0 ? (size_t)error->position : 0;
+    if (json_error_code(error) == json_error_end_of_input_expected) {
+        ERR(e, ERR_INPUT, "%s: not one JSON value: found more text at byte %zu, expected the end", what,
+            rest_at(text, bytes));
+        return;
+    }
+    key_before(text, at < bytes ? at : bytes, key, key_bytes);
+    ERR(e, ERR_INPUT, "%s: not valid JSON: line %d, column %d: %s", what, error->line, error->column, error->text);
+}
+
 json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
                            struct json_failure *failure, struct err *e)
 {
@@ -117,11 +142,8 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
         return NULL;
     }
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (root == NULL) {
-        size_t at = error.position > 0 ? (size_t)error.position : 0;
-        key_before(text, at < bytes ? at : bytes, failure->key, sizeof failure->key);
-        ERR(e, ERR_INPUT, "%s: not valid JSON: line %d, column %d: %s", what, error.line, error.column, error.text);
-    }
+    if (root == NULL)
+        explain(text, bytes, what, &error, failure->key, sizeof failure->key, e);
     return root;
 }
 

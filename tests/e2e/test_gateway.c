@@ -96,6 +96,9 @@ static void requests(void)
             "\"param\":\"model\",\"code\":\"model_not_found\"");
     refused(completions, "{\"prompt\":\"a\",\"model\":7}", 400, "model: found an integer, expected a string");
     refused(completions, "{\"prompt\":\"a\",", 400, "not valid JSON");
+    refused(completions, "{\"prompt\":\"a\"} {\"max_tokens\":3}", 400,
+            "\"the body: not one JSON value: found more text at byte 15, expected the end\","
+            "\"type\":\"invalid_request_error\",\"param\":null");
     refused(completions, "[]", 400, "found an array, expected an object");
     refused(completions, "", 400, "\"invalid_request_error\"");
     refused("/v1/nothing", "{}", 404, "no such path: POST /v1/nothing");

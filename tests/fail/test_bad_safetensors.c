@@ -312,7 +312,7 @@ static const struct bad_start cases[] = {
     {"a header that is not UTF-8", .damage = not_utf8, .status = ERR_INPUT, .words = {WEIGHTS, "not valid JSON"}},
     {"a header that ends early", .damage = lone_brace, .status = ERR_INPUT, .words = {WEIGHTS, "not valid JSON"}},
     {"text after the header's object", .damage = text_after_object, .status = ERR_INPUT,
-     .words = {WEIGHTS, "not valid JSON", "end of file expected"}},
+     .words = {WEIGHTS, "not one JSON value", "found more text at byte"}},
     {"a header that is an array", .damage = header_is_array, .status = ERR_INPUT,
      .words = {WEIGHTS, "header is an array", "expected an object"}},
     {"a header nested 20000 deep", .damage = deep_header, .status = ERR_INPUT,

@@ -31,8 +31,9 @@ static void refuses_malformed_text(void **state)
     refuses("{", "not valid JSON");
     refuses("{\"a\": 1, \"a\": 2}", "duplicate object key");
     refuses("{\"b\": {\"a\": 1, \"a\": 1}}", "duplicate object key");
-    refuses("{\"a\": 1} x", "not valid JSON");
-    refuses("{\"a\": 1}{}", "not valid JSON");
+    refuses("{\"a\": 1} x", "not one JSON value: found more text at byte 9, expected the end");
+    refuses("{\"a\": 1}{}", "not one JSON value: found more text at byte 8, expected the end");
+    refuses("[\"]}\"]\n\t]", "not one JSON value: found more text at byte 8, expected the end");
     refuses("{\"a\": \"\xff\"}", "not valid JSON");
     refuses("{\"a\": \"\xc0\x80\"}", "not valid JSON");
     refuses("{\"a\": NaN}", "not valid JSON");
@@ -103,6 +104,8 @@ static void names_the_member_that_is_wrong(void **state)
                                            {"{\"a\": \"{[,\\\"\", \"b\": \xff}", "b"},
                                            {"{\"a\": 1, \"a\": 2}", "a"},
                                            {"{\"a\": 1} x", ""},
+                                           {"{\"a\": 1} {", ""},
+                                           {"{\"a\": 1}{\"b\": 2}", ""},
                                            {"[\"a\", x]", ""},
                                            {"x", ""},
                                            {"{x", ""}};
@@ -236,7 +239,7 @@ static void strings_may_hold_nul(void **state)
     json_decref(root);
     e = (struct err){0};
     assert_null(json_parse("[1]\0[2]", 7, "f.json", &e)); /* a raw NUL is not white space */
-    EXPECT_PARTS(&e, ERR_INPUT, "f.json: not valid JSON");
+    EXPECT_PARTS(&e, ERR_INPUT, "f.json: not one JSON value: found more text at byte 3, expected the end");
 }
 
 static void reads_files(void **state)

@@ -350,17 +350,18 @@ static void refuses_bad_json(void **state)
     (void)state;
     static const struct {
         const char *json, *field, *part;
-    } cases[] = {{"", "", "line 1, column 0: '[' or '{' expected"},
-                 {"[1]", "", "found an array, expected an object"},
-                 {"{\"prompt\": \"p\"} x", "", "end of file expected near 'x'"},
-                 {"{\"prompt\": \"a\xff\"}", "prompt", "unable to decode byte 0xff"},
-                 {"{\"prompt\": \"\xed\xa0\x80\"}", "prompt", "unable to decode byte 0xed"},
-                 {"{\"prompt\": \"\\ud800\"}", "prompt", "invalid Unicode"},
-                 {"{\"prompt\": \"p\", \"seed\": 99999999999999999999}", "seed", "too big integer"},
-                 {"{\"prompt\": \"p\", \"temperature\": 1e999}", "temperature", "real number overflow"},
-                 {"{\"prompt\": \"p\", \"n\": 1, \"n\": 1}", "n", "duplicate object key"},
-                 {"{\"prompt\": \"p\", \"parameters\": {\"n\": NaN}}", "parameters", "invalid token near 'NaN'"},
-                 {"{\"prompt\" \"p\"}", "prompt", "':' expected"}};
+    } cases[] = {
+        {"", "", "line 1, column 0: '[' or '{' expected"},
+        {"[1]", "", "found an array, expected an object"},
+        {"{\"prompt\": \"p\"} x", "", "message: not one JSON value: found more text at byte 16, expected the end"},
+        {"{\"prompt\": \"a\xff\"}", "prompt", "unable to decode byte 0xff"},
+        {"{\"prompt\": \"\xed\xa0\x80\"}", "prompt", "unable to decode byte 0xed"},
+        {"{\"prompt\": \"\\ud800\"}", "prompt", "invalid Unicode"},
+        {"{\"prompt\": \"p\", \"seed\": 99999999999999999999}", "seed", "too big integer"},
+        {"{\"prompt\": \"p\", \"temperature\": 1e999}", "temperature", "real number overflow"},
+        {"{\"prompt\": \"p\", \"n\": 1, \"n\": 1}", "n", "duplicate object key"},
+        {"{\"prompt\": \"p\", \"parameters\": {\"n\": NaN}}", "parameters", "invalid token near 'NaN'"},
+        {"{\"prompt\" \"p\"}", "prompt", "':' expected"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct trial t;
         parse_bytes(&t, cases[i].json, strlen(cases[i].json));
