@@ -93,6 +93,7 @@ struct protocol_generate {
     bool parse_special; /* special tokens spelled out in prompts and contents become tokens */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
+    char limit_field[64];       /* max_tokens as the client wrote it, for errors */
     struct protocol_form form;
     struct protocol_tools tools;
     bool hide_thoughts; /* for a parsed answer */

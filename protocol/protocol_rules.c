@@ -9,9 +9,11 @@
 #define DEFAULT_MAX_TOKENS 16
 #define MAX_STOP_IDS       (REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS)
 
-static void read_lengths(struct request_rules *r, const struct fields *f, struct protocol_error *error)
+static void read_lengths(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
+    struct request_rules *r = &g->rules;
     bool chat = f->value[FIELD_MESSAGES] != NULL;
+    (void)fields_name(f, FIELD_MAX_TOKENS, -1, g->limit_field);
     r->max_tokens = (int)fields_int(f, FIELD_MAX_TOKENS, chat ? PROTOCOL_FILL : DEFAULT_MAX_TOKENS, PROTOCOL_FILL,
                                     PROTOCOL_MAX_TOKENS, error);
     if (r->max_tokens == 0)
@@ -294,7 +296,7 @@ int protocol_read_rules(struct protocol_message *m, const struct fields *f, cons
                         bool may_stream, struct protocol_error *error)
 {
     struct protocol_generate *g = &m->generate;
-    read_lengths(&g->rules, f, error);
+    read_lengths(g, f, error);
     read_search(g, f, error);
     read_sampling(g, f, error);
     (void)read_bias(&g->rules.sampling, f, model->vocab, error);

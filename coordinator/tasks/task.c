@@ -93,7 +93,7 @@ static int fit_prompt(struct task *task, int i, int max_len)
     if (rules->fills)
         rules->max_tokens = (int)(max_len - n);
     if (n + rules->max_tokens > max_len)
-        return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, "max_tokens",
+        return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, task->message.generate.limit_field,
                              "%lld prompt tokens + %d = %lld, expected at most %d together", (long long)n,
                              rules->max_tokens, (long long)n + rules->max_tokens, max_len);
     return 0;
@@ -204,7 +204,8 @@ static size_t result_bytes(const struct task *task)
 
 static int bound_reply(struct task *task, int64_t max_reply)
 {
-    const struct request_rules *rules = &task->message.generate.rules;
+    const struct protocol_generate *g = &task->message.generate;
+    const struct request_rules *rules = &g->rules;
     const struct reply_demand d = demand_of(task);
     int64_t bytes = d.of_scores + d.of_tokens + d.of_echo;
     task->result_bytes = result_bytes(task);
@@ -213,7 +214,7 @@ static int bound_reply(struct task *task, int64_t max_reply)
     const char *field = d.of_scores >= d.of_tokens && d.of_scores >= d.of_echo ? "prompt_logprobs"
                         : d.of_echo >= d.of_tokens                             ? "echo"
                         : rules->want_logprobs                                 ? "logprobs"
-                                                                               : "max_tokens";
+                                                                               : g->limit_field;
     return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
                          "the reply may take %lld bytes (%lld scored prompt tokens x %d log-probabilities, %lld tokens "
                          "x %d, %lld bytes of prompts), expected at most %lld (--max-reply-bytes)",

@@ -42,11 +42,23 @@ struct fault fault_make(int status, const char *param, const char *format, ...)
     return f;
 }
 
+/* Is it max_tokens, under one of the protocol's names for it? */
+static bool is_limit(const char *field)
+{
+    static const char *const names[] = {"max_tokens", "max_new_tokens", "max_completion_tokens", "n_predict",
+                                        "request_output_len"};
+    const char *dot = strchr(field, '.'), *name = dot != NULL ? dot + 1 : field;
+    size_t i = 0;
+    while (i < sizeof names / sizeof names[0] && strcmp(names[i], name) != 0)
+        i++;
+    return i < sizeof names / sizeof names[0];
+}
+
 /* Does a prompt, or its output limit, exceed the context? (And not: the reply a message.) */
 static bool is_context(const char *field, const char *message)
 {
-    bool asked = strncmp(field, "messages", 8) == 0 || strcmp(field, "max_tokens") == 0 ||
-                 strcmp(field, "prompt") == 0 || strncmp(field, "prompt[", 7) == 0;
+    bool asked = strncmp(field, "messages", 8) == 0 || is_limit(field) || strcmp(field, "prompt") == 0 ||
+                 strncmp(field, "prompt[", 7) == 0;
     return asked && strstr(message, "--max-reply-bytes") == NULL;
 }
 

@@ -443,6 +443,12 @@ static void relates_fields(void **state)
     assert_int_equal(g->rules.n_stop_ids, 1);
     assert_int_equal(g->rules.stop_id[0], 9);
     close_trial(&t);
+    g = good(&t, "{\"prompt\": \"p\", \"parameters\": {\"max_new_tokens\": 7}}");
+    assert_string_equal(g->limit_field, "parameters.max_new_tokens");
+    close_trial(&t);
+    g = good(&t, "{\"prompt\": \"p\"}");
+    assert_string_equal(g->limit_field, "max_tokens");
+    close_trial(&t);
     g = good(&t, "{\"prompt\": \"p\", \"logprobs\": true, \"top_logprobs\": 7}");
     assert_int_equal(g->rules.sampling.n_top, 7);
     assert_false(g->rules.want_prompt_logprobs);

@@ -49,6 +49,7 @@ static struct task *make_task(const struct ask *a, struct protocol_prompt *promp
                                                    .n_prompt_top = a->prompt_logprobs > 0 ? a->prompt_logprobs : 0},
                                       .want_logprobs = a->logprobs >= 0,
                                       .want_prompt_logprobs = a->prompt_logprobs >= 0};
+    (void)snprintf(g->limit_field, sizeof g->limit_field, "%s", "max_tokens");
     g->search = (struct search){.n = a->n, .best_of = a->best_of, .num_beams = 1};
     g->stream = a->stream;
     g->echo = a->echo;
@@ -107,11 +108,28 @@ static void holds(void **state)
     task_close(task);
 }
 
+/* The client's own name for max_tokens is in both errors about it. */
+static void names_the_limit(void **state)
+{
+    (void)state;
+    static const char name[] = "parameters.max_new_tokens";
+    static struct protocol_prompt prompts[1];
+    for (int i = 0; i < 2; i++) {
+        struct task *task = make_task(&asks[0], prompts);
+        (void)snprintf(task->message.generate.limit_field, sizeof task->message.generate.limit_field, "%s", name);
+        assert_int_equal(task_prepare(task, i == 0 ? 50 : LONGEST, 100, 5), -1);
+        assert_int_equal(task->error.code, PROTOCOL_TOO_LARGE);
+        assert_string_equal(task->error.field, name);
+        task_close(task);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds),
         cmocka_unit_test(holds),
+        cmocka_unit_test(names_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
