@@ -163,6 +163,9 @@ static int read_ours(struct exchange *x, const json_t *body, struct openai_reque
         read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0)
         return -1;
     const json_t *logprobs = json_object_get(body, "logprobs");
+    bool unused;
+    if (r->chat && read_bool(body, "logprobs", &unused, f) != 0)
+        return -1;
     if (r->echo && r->stream && logprobs != NULL && !json_is_null(logprobs)) {
         *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
         return -1;

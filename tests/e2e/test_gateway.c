@@ -95,6 +95,11 @@ static void requests(void)
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
             "\"param\":\"model\",\"code\":\"model_not_found\"");
     refused(completions, "{\"prompt\":\"a\",\"model\":7}", 400, "model: found an integer, expected a string");
+    refused(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":3}", 400,
+            "\"logprobs: found an integer, expected true or false\",\"type\":\"invalid_request_error\","
+            "\"param\":\"logprobs\"");
+    passed(completions, "{\"prompt\":\"a\",\"max_tokens\":1,\"logprobs\":3}",
+           "{\"prompt\":\"a\",\"max_tokens\":1,\"logprobs\":3}");
     refused(completions, "{\"prompt\":\"a\",", 400, "not valid JSON");
     refused(completions, "{\"prompt\":\"a\"} {\"max_tokens\":3}", 400,
             "\"the body: not one JSON value: found more text at byte 15, expected the end\","
