@@ -262,10 +262,19 @@ static bool is_refusal(const json_t *reply)
     return code == 503 || code == 429;
 }
 
+/* Does the backend refuse every request, and not only those for one model? */
+static bool refuses_all(const json_t *reply)
+{
+    const char *field = json_string_value(json_object_get(json_object_get(reply, "error"), "field"));
+    return json_integer_value(json_object_get(reply, "code")) == 503 && field != NULL && field[0] == '\0';
+}
+
 void call_reply(struct pool *p, struct call *c, json_t *reply)
 {
     const char *event = json_string_value(json_object_get(reply, "event"));
     bool last = event == NULL || strcmp(event, "final") == 0;
+    if (event == NULL && refuses_all(reply))
+        backend_refused(c->backend);
     if (last && is_refusal(reply) && ask_again(p, c))
         return;
     if (last) {

@@ -82,16 +82,25 @@ static void ask_health(struct backend *b)
     ask_op(b, "health", HEALTH_ID);
 }
 
+static void set_state(struct backend *b, bool ready)
+{
+    enum backend_state before = b->state;
+    b->state = ready ? BACKEND_READY : BACKEND_DRAINS;
+    if (before != b->state)
+        log_note("backend %s is %s", b->name, ready ? "ready" : "taking nothing new");
+}
+
 static void take_health(struct backend *b, const json_t *reply)
 {
     const char *state = json_string_value(json_object_get(reply, "state"));
-    enum backend_state before = b->state;
     b->heard = b->pool->loop->now;
-    if (b->models == NULL)
-        return;
-    b->state = state != NULL && strcmp(state, "ready") == 0 ? BACKEND_READY : BACKEND_DRAINS;
-    if (before != b->state)
-        log_note("backend %s is %s", b->name, b->state == BACKEND_READY ? "ready" : "taking nothing new");
+    if (b->models != NULL)
+        set_state(b, state != NULL && strcmp(state, "ready") == 0);
+}
+
+void backend_refused(struct backend *b)
+{
+    set_state(b, false);
 }
 
 static void ask_models(struct backend *b)

@@ -160,6 +160,35 @@ static void vanishes(void)
     front_end(&other);
 }
 
+static int status_of(const char *method, const char *path, const char *body)
+{
+    struct web_answer a;
+    web_ask(&gate, method, path, "", body, &a);
+    int status = a.status;
+    web_free(&a);
+    return status;
+}
+
+/* A backend that refuses a request has begun to end since it was last asked for its health. */
+static void refuses(void)
+{
+    static const char late[] = "{\"prompt\":\"late\",\"max_tokens\":1}";
+    front_serve(&fake, "fake");
+    web_start(&gate, true, WORDS("--backend", fake.endpoint));
+    case_begin("a backend that refuses a request because it ends: /health says so at once");
+    case_check(status_of("GET", "/health", "") == 200, "the backend is not ready");
+    fake.state = "draining";
+    int request = status_of("POST", "/v1/completions", late), health = status_of("GET", "/health", "");
+    case_check(request == 503 && health == 503, "a request: %d, then /health: %d, expected 503", request, health);
+    case_check(status_of("GET", "/ping", "") == 503 && status_of("GET", "/v2/health/ready", "") != 200,
+               "/ping or /v2/health/ready still says 200");
+    fake.state = "ready";
+    case_check(await_status("{\"prompt\":\"a\",\"max_tokens\":1}", 200), "it gets no requests when it is ready again");
+    case_check(web_stop(&gate) == 0, "its status is not 0");
+    case_end();
+    front_end(&fake);
+}
+
 static int n_prompts(const struct fake_server *s, const char *prompt)
 {
     int n = 0;
@@ -203,6 +232,7 @@ int main(void)
     folder();
     curve();
     vanishes();
+    refuses();
     balances();
     return cases_done();
 }

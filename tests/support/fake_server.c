@@ -243,6 +243,8 @@ static void generate(struct fake_server *s, const struct peer *p, json_t *m, con
     bool stream = json_is_true(json_object_get(m, "stream"));
     if (strcmp(prompt, "refuse") == 0) {
         answer_error(s, p, id, 400, "prompt", "a text that is refused");
+    } else if (strcmp(prompt, "late") == 0) {
+        answer_error(s, p, id, 503, "", "the server is ending");
     } else if (strcmp(prompt, "wait") == 0) {
         (void)snprintf(s->waiting, sizeof s->waiting, "%s", id);
         memcpy(s->waiting_peer, p->id, sizeof s->waiting_peer);
