@@ -125,8 +125,10 @@ static int check_limits(struct server *s, struct task *task, int n)
                            "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
                            waiting, n);
     if (!make_room(s, task->ticket.client, n, places))
-        return server_busy(s, &task->error, "the queue is full: %d sequences, and this request has %d", s->n_sequences,
-                           n);
+        return server_busy(s, &task->error,
+                           "the queue is full: %d sequences run or wait, and this request has %d, expected at most %d "
+                           "together: %d at once and %lld waiting (--max-queue)",
+                           s->n_sequences, n, places, places - (int)o->max_queue, (long long)o->max_queue);
     return 0;
 }
 

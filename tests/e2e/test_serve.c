@@ -370,8 +370,8 @@ static void metrics(void)
 static void full_queue(void)
 {
     struct talk t;
-    int ok = 0, busy = 0, hint = 0;
-    case_begin("a full queue: 429 with retry_after_ms");
+    int ok = 0, busy = 0, hint = 0, said = 0;
+    case_begin("a full queue: 429 with retry_after_ms and what was counted");
     if (!case_check(serving_start(&s, 1, NULL, (const char *[]){"--max-batch", "1", "--max-queue", "2", NULL}),
                     "no server")) {
         case_end();
@@ -385,9 +385,13 @@ static void full_queue(void)
         ok += strcmp(talk_text(reply, "status"), "ok") == 0;
         busy += talk_number(reply, "code") == 429;
         hint += talk_number(reply, "retry_after_ms") > 0;
+        said += strcmp(talk_text(reply, "error/message"),
+                       "the queue is full: 3 sequences run or wait, and this request has 1, expected at most 3 "
+                       "together: 1 at once and 2 waiting (--max-queue)") == 0;
         json_decref(reply);
     }
-    case_check(ok == 3 && busy == 5 && hint == 5, "%d ok, %d refused, %d of them with retry_after_ms", ok, busy, hint);
+    case_check(ok == 3 && busy == 5 && hint == 5 && said == 5,
+               "%d ok, %d refused, %d of them with retry_after_ms, %d with the counts", ok, busy, hint, said);
     case_end();
     talk_close(&t);
     (void)serving_stop(&s);
