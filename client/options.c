@@ -168,6 +168,39 @@ static int take_word(struct client_options *o, const char *word, struct err *e)
     return 0;
 }
 
+/* Does the option, of whatever command, take the next argument? */
+static bool takes_next(const char *option)
+{
+    const char *name = strncmp(option, "--", 2) == 0 ? option + 2 : "";
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        name = option[1] == letters[i].letter && option[2] == '\0' ? letters[i].name : name;
+    for (struct opt_cursor at = {0}; opt_next(&table, ~0, &at);)
+        if (strcmp(at.row->name, name) == 0)
+            return at.row->argument != NULL;
+    return false;
+}
+
+/* The first argument that is neither an option nor its value; NULL: there is none before "--". */
+static const char *first_word(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (argv[i][0] != '-')
+            return argv[i];
+        i += takes_next(argv[i]);
+    }
+    return NULL;
+}
+
+/* Without a command an option or a word may be wrong because its command is misspelt, or not the first word: that is
+ * the reason then. */
+static int blame_word(int argc, char **argv, struct err *e)
+{
+    struct err slip = {0};
+    if (check_slip(first_word(argc, argv), &slip) != 0)
+        *e = slip;
+    return -1;
+}
+
 /* The words and options after the command, which is commands[k]. */
 static int parse_rest(struct client_options *o, size_t k, bool named, int argc, char **argv, struct err *e)
 {
@@ -176,10 +209,10 @@ static int parse_rest(struct client_options *o, size_t k, bool named, int argc, 
     struct opt_words words = {.word = word, .capacity = commands[k].argument != NULL ? CLIENT_MAX_WORDS : 0};
     if (opt_arguments(&table, o, (int)o->command, named ? commands[k].name : "", argc, argv, &words, given, &o->help,
                       e) != 0)
-        return -1;
+        return named ? -1 : blame_word(argc, argv, e);
     o->name = o->help && !named ? NULL : commands[k].name;
     if (take_word(o, word[0], e) != 0)
-        return -1;
+        return named ? -1 : blame_word(argc, argv, e);
     if (o->help)
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)

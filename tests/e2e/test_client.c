@@ -128,6 +128,34 @@ static void unknown_option(void)
     process_free(&p);
 }
 
+/* Options and words of a command that is misspelt, or behind options with values, are not blamed for it. */
+static void misplaced_command(void)
+{
+    static const struct {
+        const char *words[8], *says;
+    } cases[] = {
+        {{"--endpoint", "E", "bench", "--num-prompts", "5"}, "the command comes first: lockstep-client bench ..."},
+        {{"--num-prompts", "5", "bench", "-e", "E"}, "the command comes first: lockstep-client bench ..."},
+        {{"-e", "E", "top", "--once"}, "the command comes first: lockstep-client top ..."},
+        {{"--prompt", "Hi", "-e", "E", "tokenize"}, "the command comes first: lockstep-client tokenize ..."},
+        {{"-r", "FILE", "send", "lines.jsonl"}, "the command comes first: lockstep-client send ..."},
+        {{"--file=lines.jsonl", "health"}, "the command comes first: lockstep-client health ..."},
+        {{"bnech", "-e", "E", "--num-prompts", "5"}, "no command \"bnech\", did you mean bench?"},
+        {{"-e", "E", "Hi", "--once"}, "no option \"--once\" (see: lockstep-client --help)"},
+        {{"-e", "E", "--model", "top", "Hi", "you"}, "found \"you\" beside \"Hi\", expected 1 at most"},
+        {{"-e", "E", "--", "top", "ten"}, "found \"ten\" beside \"top\", expected 1 at most"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct process p;
+        case_begin("words in a wrong order: %s %s ...", cases[i].words[0], cases[i].words[1]);
+        process_run(&p, &(struct process_setup){.program = CLIENT}, cases[i].words);
+        case_check(p.status == ERR_USAGE && strstr(p.text[PROCESS_ERR], cases[i].says) != NULL,
+                   "status %d: %s, expected: %s", p.status, p.text[PROCESS_ERR], cases[i].says);
+        case_end();
+        process_free(&p);
+    }
+}
+
 static void unknown_variable(void)
 {
     static const char *const env[] = {"LOCKSTEP_CLIENT_ENDPIONT=x", "LOCKSTEP_BUILD=y", NULL};
@@ -494,6 +522,7 @@ int main(void)
     fails_partly();
     slips();
     unknown_option();
+    misplaced_command();
     unknown_variable();
     nobody();
     curve();
