@@ -53,6 +53,15 @@ json_t *models_names(const struct exchange *x)
     return list;
 }
 
+struct fault models_unknown(const struct exchange *x, const char *name)
+{
+    char text[POOL_UNKNOWN_BYTES];
+    pool_say_unknown(&x->gateway->pool, name, text, sizeof text);
+    struct fault f = fault_make(404, "model", "the model %s", text);
+    f.code = "model_not_found";
+    return f;
+}
+
 struct fault models_refusal(const char *what)
 {
     return fault_make(400, "", "%s models is not implemented: a job serves the model that it was started with", what);
@@ -93,7 +102,7 @@ void models_list(struct exchange *x)
 static json_t *find_known(struct exchange *x)
 {
     json_t *all = models_known(x), *m = json_incref(json_object_get(all, x->tail[0]));
-    struct fault f = fault_make(404, "model", "the model \"%.200s\" is not served here", x->tail[0]);
+    struct fault f = models_unknown(x, x->tail[0]);
     json_decref(all);
     if (m == NULL)
         exchange_fail(x, &f);

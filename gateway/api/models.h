@@ -24,6 +24,9 @@ bool models_are_managed(const struct exchange *x, const char *name);
 /* Requests "load" or "unload". answer: called when it is done. */
 void models_manage(struct exchange *x, const char *op, const char *name, void (*answer)(struct exchange *x));
 
+/* No backend serves a model of this name; with the names of a few that are served. */
+struct fault models_unknown(const struct exchange *x, const char *name);
+
 /* The reason why a model is not loaded, or unloaded, by this state ("loading"). */
 struct fault models_refusal(const char *what);
 

@@ -1,6 +1,7 @@
 /* gateway/api/openai.c - see openai.h: answers in one piece. */
 #include "gateway/api/openai.h"
 #include "base/json.h"
+#include "gateway/api/models.h"
 #include "gateway/api/openai_parts.h"
 
 #include <stdio.h>
@@ -73,8 +74,7 @@ void openai_model(struct exchange *x)
         exchange_answer_json(x, 200, found);
         return;
     }
-    struct fault f = fault_make(404, "model", "the model \"%.200s\" is not served here", x->tail[0]);
-    f.code = "model_not_found";
+    struct fault f = models_unknown(x, x->tail[0]);
     exchange_fail(x, &f);
 }
 

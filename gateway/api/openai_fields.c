@@ -140,10 +140,19 @@ static bool passes(const json_t *body, const char *name, const json_t *value)
     return strcmp(name, "echo") == 0 || strcmp(name, "stream") == 0;
 }
 
+/* The model of this name. Text Generation Inference's documents and clients write "tgi" or "dummy" when they mean the
+ * only one. */
+static const char *resolve_model(const struct exchange *x, const char *name)
+{
+    bool any = strcmp(name, "tgi") == 0 || strcmp(name, "dummy") == 0;
+    const char *only = any && !openai_serves(x, name) ? openai_only_model(x) : "";
+    return only[0] != '\0' ? only : name;
+}
+
 static int read_model(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
 {
     const json_t *model = json_object_get(body, "model");
-    const char *name = json_is_string(model) ? json_string_value(model) : openai_only_model(x);
+    const char *name = json_is_string(model) ? resolve_model(x, json_string_value(model)) : openai_only_model(x);
     if (model != NULL && !json_is_null(model) && !json_is_string(model))
         return wrong(f, "model", model, "a string");
     if (strlen(name) >= sizeof r->model) {

@@ -84,8 +84,9 @@ static void end_call(struct pool *p, struct call *c, json_t *reply)
 
 static json_t *failure(int code, const char *field, const char *message, int retry_ms)
 {
-    json_t *reply = json_pack("{s:s, s:i, s:{s:s, s:s}}", "status", "error", "code", code, "error", "field", field,
-                              "message", message);
+    json_t *text = json_string_nocheck(message); /* a name in it may be cut within a character */
+    json_t *reply = json_pack("{s:s, s:i, s:{s:s, s:o}}", "status", "error", "code", code, "error", "field", field,
+                              "message", text);
     if (retry_ms > 0)
         (void)json_object_set_new(reply, "retry_after_ms", json_integer(retry_ms));
     return reply;
@@ -147,12 +148,12 @@ static bool is_known(const struct pool *p, const char *model)
 /* The reason why no backend can be chosen. */
 static json_t *no_backend(const struct pool *p, const char *model)
 {
-    char text[300];
+    char text[POOL_UNKNOWN_BYTES];
     if (pool_n_ready(p) == 0)
         return failure(503, "", "no backend is ready", 1000);
     if (is_known(p, model))
         return failure(503, "", "no backend that serves this model is ready", 1000);
-    (void)snprintf(text, sizeof text, "\"%.200s\" is not served here", model);
+    pool_say_unknown(p, model, text, sizeof text);
     return failure(404, "model", text, 0);
 }
 

@@ -110,6 +110,11 @@ const json_t *backend_model(const struct backend *b, const char *model);
 /* Does it serve several models, which it loads and unloads? */
 bool backend_is_shared(const struct backend *b);
 
+/* Writes that no backend serves the model, and the names of a few that are: `"gpt-4" is not served here, expected
+ * "stories"`. Long names are cut, perhaps within a character. */
+#define POOL_UNKNOWN_BYTES 480
+void pool_say_unknown(const struct pool *p, const char *model, char *text, size_t bytes);
+
 /* The models of backends have changed: their lists are requested soon. */
 void pool_refresh(struct pool *p);
 

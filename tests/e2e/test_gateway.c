@@ -93,7 +93,12 @@ static void requests(void)
     refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":true}}", 400,
             "\"param\":\"stream_options.continuous_usage_stats\"");
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
+            "\"model: \\\"gpt\\\" is not served here, expected \\\"fake\\\"\",\"type\":\"invalid_request_error\","
             "\"param\":\"model\",\"code\":\"model_not_found\"");
+    passed(chat, "{\"model\":\"tgi\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1}",
+           "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    passed(completions, "{\"model\":\"dummy\",\"prompt\":\"a\",\"max_tokens\":1}",
+           "{\"prompt\":\"a\",\"max_tokens\":1}");
     refused(completions, "{\"prompt\":\"a\",\"model\":7}", 400, "model: found an integer, expected a string");
     refused(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"logprobs\":3}", 400,
             "\"logprobs: found an integer, expected true or false\",\"type\":\"invalid_request_error\","

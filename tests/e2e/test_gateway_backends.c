@@ -65,6 +65,10 @@ static void folder(void)
     drop_file(dir, "2.json", &other);
     case_check(await_status(two, 200), "the second file is not used");
     case_check(await_status(none, 400), "one of two models is taken without a name");
+    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"model\":\"tgi\"}", &a);
+    front_check(&a, 404, "\"tgi\\\" is not served here, expected \\\"");
+    case_check(strstr(a.body, "\\\"one\\\"") != NULL && strstr(a.body, "\\\"two\\\"") != NULL, "%s", a.body);
+    web_free(&a);
     case_end();
     case_begin("a backend that drains gets nothing new");
     other.state = "draining";

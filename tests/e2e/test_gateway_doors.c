@@ -63,7 +63,8 @@ static void endpoints(void)
          "{\"Message\":\"inputs: found an integer, expected a text or a list of texts\",\"OriginalStatusCode\":400,"
          "\"OriginalMessage\":\""},
         {"an unknown model", "X-Amzn-SageMaker-Target-Model: other\r\n", "{\"inputs\":\"a\"}",
-         "\r\nx-amzn-errortype: ValidationError\r\n", 400, "{\"Message\":\"model: \\\"other\\\" is not served here\"}"},
+         "\r\nx-amzn-errortype: ValidationError\r\n", 400,
+         "{\"Message\":\"model: \\\"other\\\" is not served here, expected \\\"fake\\\"\"}"},
     };
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         case_begin("an endpoint: %s", asked[i].what);
@@ -209,7 +210,8 @@ static void views(void)
          "{\"models\":[{\"modelName\":\"fake\",\"modelUrl\":\"fake\",\"status\":\"READY\"}]}"},
         {"GET", "/models?next_page_token=1&limit=5", "", 200, "{\"models\":[]}"},
         {"GET", "/models/fake", "", 200, "{\"modelName\":\"fake\","},
-        {"GET", "/models/other", "", 404, "\"error\":\"the model \\\"other\\\" is not served here\"}"},
+        {"GET", "/models/other", "", 404,
+         "\"error\":\"the model \\\"other\\\" is not served here, expected \\\"fake\\\"\"}"},
         {"POST", "/models", "{\"model_name\":\"fake\",\"url\":\"/opt\"}", 409, "is loaded already"},
         {"POST", "/models", "{\"model_name\":\"x\",\"url\":\"/opt\"}", 400, "loading models is not implemented"},
         {"POST", "/models?url=x&model_name=y", "", 400, "loading models is not implemented"},
