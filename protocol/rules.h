@@ -33,7 +33,8 @@ struct request_rules {
     struct stop_strings *stop;                     /* NULL: none; owned as the maker of the rules says */
     const struct form *form; /* the form of the text (text/grammar/form.h); NULL: any. Owned likewise */
     bool keep_stop, skip_special;
-    bool drop_end; /* a token that ends the text is not part of it, even where special tokens are */
+    bool parsed; /* into content, reasoning and calls: special tokens that mark these are part of the text even where
+                  * others are skipped, a token that ends the text is not even where special tokens are */
     bool want_logprobs;
     bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
 };

@@ -34,7 +34,7 @@ static void put_sampling(struct wire_out *w, const struct sampling *s)
 static void put_rules(struct wire_out *w, const struct request_rules *r)
 {
     const bool flag[] = {r->ignore_eos, r->keep_stop,     r->skip_special,
-                         r->drop_end,   r->want_logprobs, r->want_prompt_logprobs};
+                         r->parsed,     r->want_logprobs, r->want_prompt_logprobs};
     put_sampling(w, &r->sampling);
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         wire_put_u8(w, flag[i]);
@@ -174,7 +174,7 @@ static void get_rules(struct wire_in *w, struct task *task, int vocab)
     struct protocol_message *m = &task->message;
     struct request_rules *r = &m->generate.rules;
     bool *const flag[] = {&r->ignore_eos, &r->keep_stop,     &r->skip_special,
-                          &r->drop_end,   &r->want_logprobs, &r->want_prompt_logprobs};
+                          &r->parsed,     &r->want_logprobs, &r->want_prompt_logprobs};
     get_sampling(w, &r->sampling, vocab);
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         *flag[i] = wire_get_bool(w);

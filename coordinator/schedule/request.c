@@ -1,5 +1,6 @@
 /* coordinator/schedule/request.c - see request.h. */
 #include "coordinator/schedule/request.h"
+#include "text/calls/calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,13 +75,24 @@ static bool complete_form(struct request *r, int32_t token)
     return grammar_run_ended(r->form);
 }
 
+static int open_detokenizer(struct request *r, const struct tokenizer *t, struct err *e)
+{
+    if (r->detokenizer != NULL)
+        return 0;
+    if (detokenizer_open(&r->detokenizer, t, r->rules->skip_special, e) != 0)
+        return -1;
+    if (r->rules->parsed)
+        detokenizer_keep(r->detokenizer, calls_marks());
+    return 0;
+}
+
 /* One token, with its text. */
 static int take_token(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
 {
     const struct request_rules *rules = r->rules;
     const char *piece = NULL;
     size_t bytes = 0;
-    if (r->detokenizer == NULL && detokenizer_open(&r->detokenizer, t, rules->skip_special, e) != 0)
+    if (open_detokenizer(r, t, e) != 0)
         return -1;
     if (request_append(r, s, e) != 0)
         return -1;
@@ -89,7 +101,7 @@ static int take_token(struct request *r, const struct tokenizer *t, const struct
     bool complete = !stop_id && complete_form(r, s->token);
     bool last = stop_id || complete || (int)r->output.n >= rules->max_tokens;
     /* A token that ends the text is not part of it, unless special tokens are shown. */
-    if ((!stop_id || !(rules->skip_special || rules->drop_end)) &&
+    if ((!stop_id || !(rules->skip_special || rules->parsed)) &&
         detokenizer_push(r->detokenizer, s->token, &piece, &bytes, e) != 0)
         return -1;
     bool stopped = take_text(r, piece, bytes, may_stop, e);

@@ -92,10 +92,7 @@ static int find_calls(struct task *task)
     task->calls.format = tools || format == CALLS_HARMONY ? format : CALLS_NONE;
     if (find_thoughts(task) != 0)
         return -1;
-    if (calls_any(task->calls)) {
-        g->rules.skip_special = false;
-        g->rules.drop_end = true;
-    }
+    g->rules.parsed = calls_any(task->calls);
     bool formed = g->form.kind == FORM_CALLS || (task->calls.format != CALLS_NONE && protocol_may_call(g));
     return formed && task->form == NULL ? make_calls(task, format) : 0;
 }

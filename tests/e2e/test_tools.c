@@ -200,6 +200,37 @@ static void refusals(void)
             "tools", "f: ");
 }
 
+/* The content of an answer that consists of token 0, which is special and marks nothing, to a request with these
+ * members. */
+static void says_of_special(const char *rest, const char *content)
+{
+    char request[3000];
+    (void)snprintf(
+        request, sizeof request,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],\"max_tokens\":2,\"logit_bias\":{\"0\":100}," TOOLS
+        ",\"tool_choice\":\"auto\"%s}",
+        rest);
+    bool streams = strstr(rest, "stream") != NULL;
+    json_t *reply = streams ? NULL : talk_ask(s.endpoint, request), *choice = NULL;
+    json_t *of_reply = json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "message");
+    json_t *message = streams ? streamed(request, &choice) : json_incref(of_reply);
+    case_check(message != NULL, "no answer: %s", talk_text(reply, "error/message"));
+    case_check(strcmp(talk_text(message, "content"), content) == 0, "%s: content \"%s\"", rest,
+               talk_text(message, "content"));
+    json_decref(message);
+    json_decref(choice);
+    json_decref(reply);
+}
+
+static void skips_special(void)
+{
+    static const char twice[] = "<|begin_of_text|><|begin_of_text|>";
+    says_of_special("", "");
+    says_of_special(",\"stream\":true", "");
+    says_of_special(",\"skip_special_tokens\":false", twice);
+    says_of_special(",\"skip_special_tokens\":false,\"stream\":true", twice);
+}
+
 /* Calls that are not to be parsed stay in the content, and the template does not see the tools. */
 static void leaves_alone(const struct form *f)
 {
@@ -241,6 +272,7 @@ static void serves(const struct form *f, int ranks, const char *replicas)
         if (f == &forms[0]) {
             refusals();
             leaves_alone(f);
+            skips_special();
         }
         case_check(serving_stop(&s) == 0, "a status other than 0");
     }

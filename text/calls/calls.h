@@ -45,6 +45,9 @@ bool calls_thinks(const char *source, size_t bytes);
 bool calls_begins_thought(const char *end, size_t bytes);
 const char *calls_format_name(enum calls_format format);
 
+/* The texts by which calls and reasoning are marked in any format, which may be special tokens; NULL at the end. */
+const char *const *calls_marks(void);
+
 enum calls_part {
     CALLS_CONTENT,
     CALLS_REASONING,

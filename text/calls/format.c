@@ -1,4 +1,5 @@
-/* text/calls/format.c - recognises the form of calls that a chat template writes; ids of calls. See calls.h. */
+/* text/calls/format.c - recognises the form of calls that a chat template writes; the marks of all forms; ids of calls.
+ * See calls.h. */
 #include "text/calls/calls.h"
 
 #include <stdio.h>
@@ -27,6 +28,15 @@ const char *calls_format_name(enum calls_format format)
 {
     static const char *const names[] = {"none", "hermes", "llama3_json", "mistral", "mistral_args", "harmony"};
     return names[format];
+}
+
+const char *const *calls_marks(void)
+{
+    static const char *const marks[] = {"<tool_call>",    "</tool_call>",  "<think>",     "</think>",
+                                        "<|python_tag|>", "[TOOL_CALLS]",  "[CALL_ID]",   "[ARGS]",
+                                        "<|channel|>",    "<|constrain|>", "<|message|>", "<|start|>",
+                                        "<|end|>",        "<|call|>",      "<|return|>",  NULL};
+    return marks;
 }
 
 /* The finalizer of splitmix64: every bit of x moves every bit of the result. */

@@ -22,6 +22,7 @@ struct tokenizer { /* zeroed = closed */
 struct detokenizer {
     const struct tokenizer *t; /* borrowed, outlived by it */
     bool skip_special;
+    const char *const *kept; /* special tokens that are not skipped all the same, NULL at the end; NULL: none */
     struct decoder_run run;
 };
 

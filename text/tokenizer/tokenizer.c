@@ -208,13 +208,22 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
     return tokenizer_encode_parts(t, &part, 1, flags, out, e);
 }
 
-/* The text that an id decodes to, NULL: none. */
-static const char *decoded_text(const struct tokenizer *t, int32_t id, bool skip_special, size_t *bytes)
+static bool is_kept(const char *const *kept, const struct added_token *token)
+{
+    for (; kept != NULL && *kept != NULL; kept++)
+        if (strlen(*kept) == token->decoded_bytes && memcmp(*kept, token->decoded, token->decoded_bytes) == 0)
+            return true;
+    return false;
+}
+
+/* The text that an id decodes to, NULL: none. kept: as in struct detokenizer. */
+static const char *decoded_text(const struct tokenizer *t, int32_t id, bool skip_special, const char *const *kept,
+                                size_t *bytes)
 {
     const struct added_token *token = added_get(&t->added, id);
     if (token == NULL)
         return vocab_text(&t->bpe.vocab, id, bytes);
-    if (skip_special && token->skipped)
+    if (skip_special && token->skipped && !is_kept(kept, token))
         return NULL;
     *bytes = token->decoded_bytes;
     return token->decoded_bytes > 0 ? token->decoded : "";
@@ -227,7 +236,7 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         size_t token_bytes = 0;
-        const char *token = decoded_text(t, ids[i], skip_special, &token_bytes);
+        const char *token = decoded_text(t, ids[i], skip_special, NULL, &token_bytes);
         if (token != NULL)
             rc = decoder_push(&run, token, token_bytes, e);
     }
@@ -258,10 +267,15 @@ int detokenizer_open(struct detokenizer **d, const struct tokenizer *t, bool ski
     return 0;
 }
 
+void detokenizer_keep(struct detokenizer *d, const char *const *text)
+{
+    d->kept = text;
+}
+
 int detokenizer_push(struct detokenizer *d, int32_t id, const char **text, size_t *bytes, struct err *e)
 {
     size_t token_bytes = 0;
-    const char *token = decoded_text(d->t, id, d->skip_special, &token_bytes);
+    const char *token = decoded_text(d->t, id, d->skip_special, d->kept, &token_bytes);
     d->run.out.bytes = 0;
     if (token != NULL && decoder_push(&d->run, token, token_bytes, e) != 0)
         return -1;

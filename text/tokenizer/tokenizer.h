@@ -60,6 +60,8 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
 /* Streaming: the pieces pushed and the finish, concatenated, equal tokenizer_decode of the whole, except that a run of
  * <0xNN> tokens that breaks off after valid characters keeps those. */
 int detokenizer_open(struct detokenizer **d, const struct tokenizer *t, bool skip_special, struct err *e);
+/* Special tokens with these texts are not skipped. text: NULL at the end; borrowed. */
+void detokenizer_keep(struct detokenizer *d, const char *const *text);
 /* *text, *bytes: the text that became final with this id; whole UTF-8 characters, perhaps none; borrowed until the next
  * call. */
 int detokenizer_push(struct detokenizer *d, int32_t id, const char **text, size_t *bytes, struct err *e);
