@@ -144,15 +144,24 @@ static int join_parts(json_t *object, const char *name, const json_t *list, stru
     return rc;
 }
 
-/* The arguments of a call, which clients send as JSON in a string, become the object that templates expect. */
-static int read_arguments(json_t *function, const char *name, struct protocol_error *error)
+static bool is_blank(const json_t *text)
 {
-    const json_t *text = json_object_get(function, "arguments");
+    return strspn(json_string_value(text), " \t\r\n") == json_string_length(text);
+}
+
+/* The arguments of a call, which clients send as JSON in a string, become the object that templates expect. A model may
+ * have written something else, which must not end its conversation: this becomes {"arguments": the text}. */
+static int read_arguments(json_t *function, struct protocol_error *error)
+{
+    struct protocol_error why = {0};
+    json_t *text = json_object_get(function, "arguments");
     if (!json_is_string(text))
         return 0;
-    json_t *object = protocol_json(json_string_value(text), json_string_length(text), name, error);
+    json_t *object = is_blank(text)
+                         ? json_object()
+                         : protocol_json(json_string_value(text), json_string_length(text), "arguments", &why);
     if (object == NULL)
-        return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found a string, expected an object or one as JSON");
+        object = json_pack("{s:O}", "arguments", text);
     return json_object_set_new(function, "arguments", object) == 0 ? 0 : out_of_memory(error);
 }
 
@@ -188,7 +197,7 @@ static int read_calls(json_t *object, size_t turn, struct protocol_error *error)
         if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
             return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
                                  "found %s, expected {\"function\": {\"name\", \"arguments\"}}", json_type_name(call));
-        if (read_arguments(function, name, error) != 0)
+        if (read_arguments(function, error) != 0)
             return -1;
     }
     return 0;

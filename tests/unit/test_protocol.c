@@ -129,6 +129,35 @@ static void takes_tools(void **state)
     close_trial(&t);
 }
 
+/* Arguments that are no JSON object are kept as a text, an empty text is an object without members. */
+static void keeps_arguments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sent, *read;
+    } each[] = {{"", "{}"},
+                {" \\n", "{}"},
+                {"{\\\"a\\\": 1}", "{\"a\": 1}"},
+                {"{\\\"city\\\": Oslo}", "{\"arguments\": \"{\\\"city\\\": Oslo}\"}"},
+                {"{\\\"a\\\": ", "{\"arguments\": \"{\\\"a\\\": \"}"},
+                {"[1]", "{\"arguments\": \"[1]\"}"},
+                {"\\u0000", "{\"arguments\": \"\\u0000\"}"}};
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+        struct trial t;
+        char message[300];
+        (void)snprintf(message, sizeof message,
+                       "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+                       "\"arguments\": \"%s\"}}]}]}",
+                       each[i].sent);
+        struct protocol_generate *g = good(&t, message);
+        const json_t *call = json_array_get(json_object_get(json_array_get(g->chat.messages, 0), "tool_calls"), 0);
+        char *text = json_dumps(json_object_get(json_object_get(call, "function"), "arguments"), 0);
+        assert_string_equal(text, each[i].read);
+        free(text);
+        close_trial(&t);
+    }
+}
+
 static void refuses_chats(void **state)
 {
     (void)state;
@@ -511,6 +540,7 @@ int main(void)
         cmocka_unit_test(bounds_sequences),
         cmocka_unit_test(takes_chats),
         cmocka_unit_test(takes_tools),
+        cmocka_unit_test(keeps_arguments),
         cmocka_unit_test(refuses_chats),
         cmocka_unit_test(refuses_unknown_fields),
         cmocka_unit_test(refuses_what_others_have),
