@@ -47,6 +47,8 @@ static int open_gateway(struct gateway *g, const struct gateway_options *o, stru
 {
     g->routes = gateway_routes;
     g->n_routes = gateway_n_routes;
+    g->areas = gateway_areas;
+    g->n_areas = gateway_n_areas;
     g->allow_origin = o->allow_origin;
     g->open_metrics = o->open_metrics;
     g->no_page = o->no_page;

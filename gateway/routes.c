@@ -80,4 +80,19 @@ const struct route gateway_routes[] = {
 
 const size_t gateway_n_routes = sizeof gateway_routes / sizeof gateway_routes[0];
 
+const struct area gateway_areas[] = {
+    {"/v1/messages", NULL, &messages_dialect},
+    {"/v1", "anthropic-version", &messages_dialect},
+    {"/v2", NULL, &triton_dialect},
+    {"/endpoints", NULL, &sagemaker_dialect},
+    {"/generate", NULL, &tgi_dialect},
+    {"/generate_stream", NULL, &tgi_dialect},
+    {"/info", NULL, &tgi_dialect},
+    {"/predictions", NULL, &djl_dialect},
+    {"/invocations", NULL, &djl_dialect},
+    {"/models", NULL, &models_dialect},
+};
+
+const size_t gateway_n_areas = sizeof gateway_areas / sizeof gateway_areas[0];
+
 _Static_assert(sizeof gateway_routes / sizeof gateway_routes[0] < COUNTER_ROUTES, "more routes than counters");

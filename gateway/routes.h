@@ -6,5 +6,7 @@
 
 extern const struct route gateway_routes[];
 extern const size_t gateway_n_routes;
+extern const struct area gateway_areas[];
+extern const size_t gateway_n_areas;
 
 #endif

@@ -46,6 +46,13 @@ struct route {
                                                                                disabled */
 };
 
+/* The paths of an API: errors below them have its form even where no route fits. */
+struct area {
+    const char *prefix; /* one or more whole parts of a path: "/v2" */
+    const char *header; /* a request header, in lower case, that must be there; NULL: none */
+    const struct dialect *dialect;
+};
+
 struct gateway {
     struct loop loop;
     struct pool pool;
@@ -56,6 +63,8 @@ struct gateway {
     struct answer_counts models;
     const struct route *routes; /* [n_routes], the first match counts */
     size_t n_routes;
+    const struct area *areas; /* [n_areas], likewise */
+    size_t n_areas;
     const char *allow_origin; /* "*" or one origin; NULL: none */
     bool open_metrics;        /* /metrics without a key */
     bool no_page;             /* routes of ROUTE_PAGE are disabled */

@@ -74,6 +74,19 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     return NULL;
 }
 
+/* The form of errors where no route fits; NULL: OpenAI's. */
+static const struct dialect *area_dialect(const struct exchange *x)
+{
+    const char *path = x->conn->head->path;
+    for (const struct area *a = x->gateway->areas; a < x->gateway->areas + x->gateway->n_areas; a++) {
+        size_t n = strlen(a->prefix);
+        if (strncmp(path, a->prefix, n) == 0 && (path[n] == '\0' || path[n] == '/') &&
+            (a->header == NULL || exchange_header(x, a->header) != NULL))
+            return a->dialect;
+    }
+    return NULL;
+}
+
 /* "KEY/20261124/us-east-1/sagemaker/aws4_request, ...": the key is in plain text, as every sent key is. */
 static bool has_access_key(const struct exchange *x, const char *credential)
 {
@@ -150,7 +163,7 @@ static void serve_request(struct exchange *x)
     char allow[64] = "";
     struct fault f = {0};
     x->route = find_route(x, allow, sizeof allow);
-    x->dialect = x->route != NULL ? x->route->dialect : NULL;
+    x->dialect = x->route != NULL ? x->route->dialect : area_dialect(x);
     if (strcmp(x->conn->head->method, "OPTIONS") == 0 && x->gateway->allow_origin != NULL) {
         answer_preflight(x);
         return;

@@ -198,6 +198,45 @@ static void triton(void)
 
 /* ---------------------------------------------------------------- metadata and statistics */
 
+/* Unknown paths and wrong methods: the error's form is that of the path's API. */
+static void forms_of_errors(void)
+{
+    static const struct {
+        const char *method, *path, *fields;
+        int status;
+        const char *begin, *head;
+    } asked[] = {
+        {"GET", "/v2/nothing", "", 404, "{\"error\":\"no such path: GET /v2/nothing\"}", ""},
+        {"PUT", "/v2/models/fake/generate", "", 405, "{\"error\":\"PUT is not served here, expected POST, GET\"}",
+         "\r\nAllow: POST, GET\r\n"},
+        {"DELETE", "/v2", "", 405, "{\"error\":\"DELETE is", ""},
+        {"GET", "/v2x", "", 404, "{\"error\":{\"message\":", ""},
+        {"GET", "/v1/messages", "", 405, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",",
+         "\r\nrequest-id: "},
+        {"POST", "/v1/messages/batches", "", 404, "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",",
+         "\r\nrequest-id: "},
+        {"GET", "/v1/files", "anthropic-version: 2023-06-01\r\n", 404, "{\"type\":\"error\",", "\r\nrequest-id: "},
+        {"GET", "/v1/files", "", 404, "{\"error\":{\"message\":\"no such path: GET /v1/files\",", ""},
+        {"GET", "/generate", "", 405, "{\"error\":\"GET is not served here, expected POST\",\"error_type\":", ""},
+        {"GET", "/generate_stream", "", 405, "{\"error\":\"GET is", ""},
+        {"GET", "/endpoints/e/invocations", "", 400, "{\"Message\":\"GET is not served here",
+         "\r\nx-amzn-errortype: ValidationError\r\n"},
+        {"POST", "/endpoints/e", "", 400, "{\"Message\":\"no such path: POST", ""},
+        {"GET", "/predictions/fake", "", 405, "{\"code\":405,", ""},
+        {"PATCH", "/models/fake", "", 405, "{\"code\":405,", ""},
+    };
+    struct web_answer a;
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        case_begin("the error of %s %s", asked[i].method, asked[i].path);
+        web_ask(&gate, asked[i].method, asked[i].path, asked[i].fields, "", &a);
+        case_check(a.status == asked[i].status && strncmp(a.body, asked[i].begin, strlen(asked[i].begin)) == 0, "%d %s",
+                   a.status, a.body);
+        case_check(strstr(a.head, asked[i].head) != NULL, "%s", a.head);
+        web_free(&a);
+        case_end();
+    }
+}
+
 static void views(void)
 {
     static const struct {
@@ -315,6 +354,7 @@ int main(void)
     tgi();
     triton();
     views();
+    forms_of_errors();
     statistics();
     front_stop(&gate);
     keys();
