@@ -363,6 +363,18 @@ void gateway_comment(struct due *d)
 
 /* ---------------------------------------------------------------- the end */
 
+/* The number under which a request is counted: that of the first route with its path, because the path names it in the
+ * metrics. */
+static size_t counted_route(const struct gateway *g, const struct route *route)
+{
+    size_t i = 0;
+    if (route == NULL)
+        return COUNTER_ROUTES - 1;
+    while (strcmp(g->routes[i].path, route->path) != 0)
+        i++;
+    return i;
+}
+
 void gateway_over(void *context, struct http_conn *c, bool left)
 {
     struct gateway *g = context;
@@ -383,7 +395,7 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     t->bytes_in = bytes_count(&c->content);
     t->bytes_out = c->bytes_out;
     t->total = seconds_now() - x->begun;
-    counters_take(&g->counters, x->route != NULL ? (size_t)(x->route - g->routes) : COUNTER_ROUTES - 1, t);
+    counters_take(&g->counters, counted_route(g, x->route), t);
     answer_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
     g->trims = g->trims || t->bytes_in + t->bytes_out > TRIM_BYTES;

@@ -237,6 +237,19 @@ static void forms_of_errors(void)
     }
 }
 
+/* Requests of one path with several methods are one figure: with two of the same name no figure could be read. */
+static void figures_of_paths(void)
+{
+    static const char figure[] = "\nlockstep_gateway_requests_total{route=\"/models/{}\",end=\"4xx\"}";
+    struct web_answer a;
+    case_begin("the figures of a path with several methods");
+    web_ask(&gate, "GET", "/metrics", "", "", &a);
+    const char *first = strstr(a.body, figure);
+    case_check(first != NULL && strstr(first + 1, figure) == NULL, "%s", a.body);
+    web_free(&a);
+    case_end();
+}
+
 static void views(void)
 {
     static const struct {
@@ -354,6 +367,7 @@ int main(void)
     tgi();
     triton();
     views();
+    figures_of_paths();
     forms_of_errors();
     statistics();
     front_stop(&gate);
