@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #define ROUND_SECONDS 1.0
 #define OTHER_FILES   1024      /* descriptors other than clients' connections */
@@ -45,6 +46,7 @@ static int open_server(struct gateway *g, const struct gateway_options *o, struc
 
 static int open_gateway(struct gateway *g, const struct gateway_options *o, struct err *e)
 {
+    g->started = (int64_t)time(NULL);
     g->routes = gateway_routes;
     g->n_routes = gateway_n_routes;
     g->areas = gateway_areas;

@@ -12,14 +12,18 @@
 #include "gateway/api/triton.h"
 #include "gateway/page/page.h"
 
-#define KEYED(method, path, start, dialect)              \
-    {                                                    \
-        method, path, start, &(dialect), ROUTE_NEEDS_KEY \
+#define ROUTE(method, path, start, dialect, access)   \
+    {                                                 \
+        method, path, start, &(dialect), access, NULL \
     }
-#define OPENAI(method, path, start) KEYED(method, path, start, openai_dialect)
-#define OPEN(method, path, start)                        \
-    {                                                    \
-        method, path, start, &openai_dialect, ROUTE_OPEN \
+#define KEYED(method, path, start, dialect) ROUTE(method, path, start, dialect, ROUTE_NEEDS_KEY)
+#define OPENAI(method, path, start)         KEYED(method, path, start, openai_dialect)
+#define OPEN(method, path, start)           ROUTE(method, path, start, openai_dialect, ROUTE_OPEN)
+
+/* OpenAI's paths, if the request has this header of Anthropic's clients. */
+#define ANTHROPIC(method, path, start)                                               \
+    {                                                                                \
+        method, path, start, &messages_dialect, ROUTE_NEEDS_KEY, "anthropic-version" \
     }
 
 /* Routes of a model, or of its only version. */
@@ -28,6 +32,8 @@
         KEYED(method, "/v2/models/{}/" what, start, triton_dialect)
 
 const struct route gateway_routes[] = {
+    ANTHROPIC("GET", "/v1/models", messages_models),
+    ANTHROPIC("GET", "/v1/models/{}", messages_model),
     OPENAI("GET", "/v1/models", openai_models),
     OPENAI("GET", "/v1/models/{}", openai_model),
     OPENAI("POST", "/v1/completions", openai_completions),
@@ -53,8 +59,8 @@ const struct route gateway_routes[] = {
     KEYED("POST", "/", tgi_root, tgi_dialect),
     KEYED("GET", "/info", tgi_info, tgi_dialect),
     KEYED("GET", "/v2", triton_server, triton_dialect),
-    {"GET", "/v2/health/live", triton_live, &triton_dialect, ROUTE_OPEN},
-    {"GET", "/v2/health/ready", triton_ready, &triton_dialect, ROUTE_OPEN},
+    ROUTE("GET", "/v2/health/live", triton_live, triton_dialect, ROUTE_OPEN),
+    ROUTE("GET", "/v2/health/ready", triton_ready, triton_dialect, ROUTE_OPEN),
     KEYED("GET", "/v2/models/stats", triton_stats, triton_dialect),
     TRITON("POST", "generate", triton_generate),
     TRITON("POST", "generate_stream", triton_generate_stream),
@@ -73,9 +79,9 @@ const struct route gateway_routes[] = {
     OPEN("GET", "/ping", state_ping),
     OPEN("POST", "/ping", state_ping),
     OPEN("GET", "/version", state_version),
-    {"GET", "/metrics", state_metrics, &openai_dialect, ROUTE_METRICS},
-    {"GET", "/", page_start, &openai_dialect, ROUTE_PAGE},
-    {"GET", "/page/{}", page_file, &openai_dialect, ROUTE_PAGE},
+    ROUTE("GET", "/metrics", state_metrics, openai_dialect, ROUTE_METRICS),
+    ROUTE("GET", "/", page_start, openai_dialect, ROUTE_PAGE),
+    ROUTE("GET", "/page/{}", page_file, openai_dialect, ROUTE_PAGE),
 };
 
 const size_t gateway_n_routes = sizeof gateway_routes / sizeof gateway_routes[0];

@@ -9,6 +9,9 @@ extern const struct dialect messages_dialect;
 
 void messages_create(struct exchange *x);
 void messages_count(struct exchange *x);
+/* messages_models.c: /v1/models and /v1/models/{id} in this API's form. */
+void messages_models(struct exchange *x);
+void messages_model(struct exchange *x);
 
 /* messages_request.c: translates a request's body to a chat completion's, which the caller decrefs. NULL: *f says what
  * is refused. needs_limit: max_tokens must be there. */

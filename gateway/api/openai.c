@@ -19,7 +19,7 @@ static json_t *card_of(const struct exchange *x, const json_t *m)
     const char *id = json_string_value(json_object_get(m, "id"));
     json_t *card =
         json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:O?}", "id", id, "object", "model", "created",
-                  (json_int_t)x->created, "owned_by", "lockstep", "root", id, "parent", "max_model_len", most);
+                  (json_int_t)x->gateway->started, "owned_by", "lockstep", "root", id, "parent", "max_model_len", most);
     if (json_object_get(m, "pinned") != NULL) /* one of several, which come and go */
         (void)json_object_set(card, "state", json_object_get(m, "state"));
     return card;

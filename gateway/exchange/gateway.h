@@ -37,13 +37,8 @@ struct route {
     const char *method, *path;
     void (*start)(struct exchange *x);
     const struct dialect *dialect;
-    enum {
-        ROUTE_NEEDS_KEY,
-        ROUTE_OPEN,
-        ROUTE_METRICS,
-        ROUTE_PAGE
-    } access; /* the page needs no key, unless it is
-                                                                               disabled */
+    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS, ROUTE_PAGE } access; /* the page needs no key; it may be off */
+    const char *header; /* a request header, in lower case, that must be there; NULL: none */
 };
 
 /* The paths of an API: errors below them have its form even where no route fits. */
@@ -72,6 +67,7 @@ struct gateway {
     uint64_t serial;
     bool trims; /* something large was freed: memory goes back to the system when the gateway is idle */
     bool draining;
+    int64_t started; /* seconds since 1970 */
 };
 
 /* For struct http_handler; context is the gateway. */

@@ -64,7 +64,8 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     size_t used = 0;
     for (size_t i = 0; i < x->gateway->n_routes; i++) {
         const struct route *r = &x->gateway->routes[i];
-        if (!fits_pattern(r->path, h->path, x->tail) || (r->access == ROUTE_PAGE && x->gateway->no_page))
+        if (!fits_pattern(r->path, h->path, x->tail) || (r->access == ROUTE_PAGE && x->gateway->no_page) ||
+            (r->header != NULL && exchange_header(x, r->header) == NULL))
             continue;
         if (method_fits(r, h->method))
             return r;

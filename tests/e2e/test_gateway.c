@@ -115,6 +115,33 @@ static void requests(void)
     refused("/v1/models", "{}", 405, "POST is not served here, expected GET");
 }
 
+static json_int_t created_of(char date[40])
+{
+    struct web_answer a;
+    web_ask(&gate, "GET", "/v1/models/fake", "", "", &a);
+    const char *at = strstr(a.head, "\r\nDate: ");
+    (void)snprintf(date, 40, "%.29s", at != NULL ? at + 8 : "");
+    json_t *card = json_loads(a.body, 0, NULL);
+    json_int_t created = json_integer_value(json_object_get(card, "created"));
+    json_decref(card);
+    web_free(&a);
+    return created;
+}
+
+/* Clients compare the entries of models. */
+static void constant(void)
+{
+    char first[40], now[40];
+    case_begin("a model is created at one time");
+    json_int_t created = created_of(first), later = created;
+    (void)snprintf(now, sizeof now, "%s", first);
+    for (double until = seconds_now() + WEB_SECONDS; strcmp(first, now) == 0 && seconds_now() < until; front_nap(0.05))
+        later = created_of(now);
+    case_check(created > 0 && strcmp(first, now) != 0 && created == later, "%lld, later %lld", (long long)created,
+               (long long)later);
+    case_end();
+}
+
 static void answers(void)
 {
     struct web_answer a;
@@ -442,6 +469,7 @@ int main(void)
     begin(WORDS("--comment-interval", "0.1"));
     requests();
     answers();
+    constant();
     streams();
     leaves(true);
     leaves(false);

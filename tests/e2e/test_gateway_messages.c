@@ -170,6 +170,34 @@ static void endings(void)
     case_end();
 }
 
+#define VERSION "anthropic-version: 2023-06-01\r\n"
+
+static void asks(const char *path, int status, const char *part)
+{
+    struct web_answer a;
+    case_begin("GET %s", path);
+    web_ask(&gate, "GET", path, VERSION, "", &a);
+    front_check(&a, status, part);
+    web_free(&a);
+    case_end();
+}
+
+static void models(void)
+{
+    struct web_answer a;
+    asks("/v1/models", 200,
+         "{\"data\":[{\"type\":\"model\",\"id\":\"fake\",\"display_name\":\"fake\",\"created_at\":\"20");
+    asks("/v1/models", 200, "Z\"}],\"has_more\":false,\"first_id\":\"fake\",\"last_id\":\"fake\"}");
+    asks("/v1/models/fake", 200, "{\"type\":\"model\",\"id\":\"fake\",");
+    asks("/v1/models/other", 404,
+         "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":\"the model \\\"other\\\" is not");
+    case_begin("without the header it is OpenAI's form");
+    web_ask(&gate, "GET", "/v1/models/fake", "", "", &a);
+    front_check(&a, 200, "\"object\":\"model\"");
+    web_free(&a);
+    case_end();
+}
+
 int main(void)
 {
     front_begin(&fake, &gate);
@@ -177,5 +205,6 @@ int main(void)
     refusals();
     streams();
     endings();
+    models();
     return front_finish(&fake, &gate);
 }
