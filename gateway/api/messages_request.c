@@ -27,9 +27,9 @@ static const char *const text_types[] = {"text", NULL};
 
 /* ---------------------------------------------------------------- turns */
 
-static void add_system(json_t *messages, const json_t *system, struct fault *f)
+static void add_system(json_t *messages, const json_t *system, const char *where, struct fault *f)
 {
-    json_t *texts = chat_texts(system, "system", text_types, f);
+    json_t *texts = chat_texts(system, where, text_types, f);
     for (size_t i = json_array_size(texts); i > 0; i--) {
         const char *text = json_string_value(json_object_get(json_array_get(texts, i - 1), "text"));
         if (strncmp(text, ATTRIBUTION, strlen(ATTRIBUTION)) == 0)
@@ -113,28 +113,39 @@ static void add_block(json_t *messages, size_t before, bool user, const json_t *
         (void)chat_wrong(f, where, block, "a block with a \"type\"");
 }
 
-static void add_turn(json_t *messages, const json_t *turn, size_t number, struct fault *f)
+static void add_blocks(json_t *messages, bool user, const json_t *content, size_t number, struct fault *f)
 {
-    const json_t *content = json_object_get(turn, "content"), *block;
+    const json_t *block;
     size_t before = json_array_size(messages), i;
     char where[96];
-    bool user = is_role(turn, "user");
-    (void)snprintf(where, sizeof where, "messages[%zu]", number);
-    if (!json_is_object(turn) || (!user && !is_role(turn, "assistant"))) {
-        (void)chat_wrong(f, where, turn, "a turn whose \"role\" is \"user\" or \"assistant\"");
-        return;
-    }
-    (void)snprintf(where, sizeof where, "messages[%zu].content", number);
-    if (json_is_string(content))
-        (void)chat_add(messages, user ? "user" : "assistant", json_incref((json_t *)content));
-    else if (!json_is_array(content))
-        (void)chat_wrong(f, where, content, "a string or a list of blocks");
-    json_array_foreach(json_is_array(content) ? content : NULL, i, block)
+    json_array_foreach(content, i, block)
     {
         (void)snprintf(where, sizeof where, "messages[%zu].content[%zu]", number, i);
         if (f->status == 0)
             add_block(messages, before, user, block, where, f);
     }
+}
+
+/* A system turn may be anywhere; the model's template judges that. */
+static void add_turn(json_t *messages, const json_t *turn, size_t number, struct fault *f)
+{
+    const json_t *content = json_object_get(turn, "content");
+    char where[96];
+    bool user = is_role(turn, "user"), system = is_role(turn, "system");
+    (void)snprintf(where, sizeof where, "messages[%zu]", number);
+    if (!json_is_object(turn) || (!user && !system && !is_role(turn, "assistant"))) {
+        (void)chat_wrong(f, where, turn, "a turn whose \"role\" is \"user\", \"assistant\" or \"system\"");
+        return;
+    }
+    (void)snprintf(where, sizeof where, "messages[%zu].content", number);
+    if (system)
+        add_system(messages, content, where, f);
+    else if (json_is_string(content))
+        (void)chat_add(messages, user ? "user" : "assistant", json_incref((json_t *)content));
+    else if (json_is_array(content))
+        add_blocks(messages, user, content, number, f);
+    else
+        (void)chat_wrong(f, where, content, "a string or a list of blocks");
 }
 
 static void add_turns(json_t *messages, const json_t *turns, struct fault *f)
@@ -239,7 +250,7 @@ json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f
     if (f->status == 0)
         (void)chat_copy_fields(chat, body, fields, sizeof fields / sizeof fields[0], f);
     if (f->status == 0 && is_given(body, "system"))
-        add_system(messages, json_object_get(body, "system"), f);
+        add_system(messages, json_object_get(body, "system"), "system", f);
     if (f->status == 0)
         add_turns(messages, json_object_get(body, "messages"), f);
     if (f->status == 0 && is_given(body, "tools"))

@@ -77,6 +77,9 @@ static void requests(void)
                     "\"text\":\"I look.\",\"citations\":null},{\"type\":\"tool_use\",\"id\":\"call_",
                     "\"name\":\"f\",\"input\":{\"a\":\"b c\"}},{\"type\":\"tool_use\",\"id\":\"call_",
                     "\"name\":\"g\",\"input\":{}}]", "\"stop_reason\":\"tool_use\""));
+    passes(REQUEST(USER("\"x\"") ",{\"role\":\"system\",\"content\":[" TEXT("s") "]}," USER("\"y\"")) "}",
+           MESSAGE(USER("\"x\"") ",{\"role\":\"system\",\"content\":[" TEXT("s") "]}," USER("\"y\"")),
+           "\"type\":\"message\"");
     passes(REQUEST(USER("\"x\"")) ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}}",
            "{\"max_tokens\":2,\"chat_template_kwargs\":{\"enable_thinking\":true},\"messages\":[" USER("\"x\"") "]}",
            "\"type\":\"message\"");
@@ -88,7 +91,9 @@ static void refusals(void)
     refuses("{\"messages\":[" USER("\"x\"") "]}", 400, invalid, "max_tokens: missing");
     refuses("{\"max_tokens\":1}", 400, invalid, "messages: found nothing, expected a list of turns");
     refuses(REQUEST(USER("7")) "}", 400, invalid, "messages[0].content: found an integer");
-    refuses(REQUEST("{\"role\":\"system\",\"content\":\"x\"}") "}", 400, invalid, "messages[0]: found an object");
+    refuses(REQUEST("{\"role\":\"tool\",\"content\":\"x\"}") "}", 400, invalid,
+            "messages[0]: found an object, expected a turn whose \\\"role\\\" is");
+    refuses(REQUEST("{\"role\":\"system\",\"content\":7}") "}", 400, invalid, "messages[0].content: found an integer");
     refuses(REQUEST(USER("[{\"type\":\"image\",\"source\":{}}]")) "}", 400, invalid,
             "messages[0].content[0]: blocks of type \\\"image\\\" are not implemented here");
     refuses(REQUEST(USER("\"x\"") ",{\"role\":\"assistant\",\"content\":\"y\"}") "}", 400, invalid,
