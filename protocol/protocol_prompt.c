@@ -107,32 +107,57 @@ static int turn_fail(struct protocol_error *error, size_t turn, const char *memb
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found %s, expected %s", json_type_name(found), wanted);
 }
 
-/* Refuses a part that is not text, naming its type. */
-static int part_fail(struct protocol_error *error, const char *name, const char *type)
+/* Refuses part i of the content of this name, or a member of it. found NULL: the member is unknown. */
+static int part_fail(struct protocol_error *error, const char *name, size_t i, const char *member, const char *found)
 {
-    return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
-                         "found a part of type \"%.40s\", expected \"text\": pictures, sounds and files are refused",
-                         type);
+    char field[96];
+    (void)snprintf(field, sizeof field, "%s[%zu]%s%.40s", name, i, member[0] != '\0' ? "." : "", member);
+    if (found == NULL)
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, field, "unknown field");
+    return protocol_fail(error, PROTOCOL_BAD_REQUEST, field, "found %s, expected %s", found,
+                         member[0] != '\0' ? "a string" : "{\"type\": \"text\", \"text\": a string}");
+}
+
+static int check_part(const json_t *part, const char *name, size_t i, struct protocol_error *error)
+{
+    const json_t *text = json_object_get(part, "text"), *type = json_object_get(part, "type");
+    const char *key;
+    json_t *value;
+    char field[96];
+    (void)snprintf(field, sizeof field, "%s[%zu].type", name, i);
+    if (!json_is_object(part))
+        return part_fail(error, name, i, "", json_type_name(part));
+    if (!json_is_string(type))
+        return part_fail(error, name, i, "type", json_type_name(type));
+    if (strcmp(json_string_value(type), "text") != 0)
+        return protocol_fail(
+            error, PROTOCOL_BAD_REQUEST, field,
+            "found a part of type \"%.40s\", expected \"text\": pictures, sounds and files are refused",
+            json_string_value(type));
+    if (!json_is_string(text))
+        return part_fail(error, name, i, "text", json_type_name(text));
+    json_object_foreach((json_t *)part, key, value)
+    {
+        if (strcmp(key, "text") != 0 && strcmp(key, "type") != 0 && !json_is_null(value))
+            return part_fail(error, name, i, key, NULL);
+    }
+    return 0;
 }
 
 /* Joins text parts with line feeds, as vLLM does; the text replaces the list in the message. */
 static int join_parts(json_t *object, const char *name, const json_t *list, struct protocol_error *error)
 {
-    static const char wanted[] = "found %s, expected a list of {\"type\": \"text\", \"text\": a string}";
     struct text_buffer all = {0};
     struct err e = {0};
     size_t i;
     const json_t *part;
     int rc = 0;
     if (json_array_size(list) == 0)
-        rc = protocol_fail(error, PROTOCOL_BAD_REQUEST, name, wanted, json_type_name(list));
+        rc = protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found an empty list, expected text parts");
     json_array_foreach(list, i, part)
     {
-        const json_t *text = json_object_get(part, "text"), *type = json_object_get(part, "type");
-        if (rc == 0 && json_is_string(type) && strcmp(json_string_value(type), "text") != 0)
-            rc = part_fail(error, name, json_string_value(type));
-        if (rc == 0 && (!json_is_string(text) || !json_is_string(type) || json_object_size(part) != 2))
-            rc = protocol_fail(error, PROTOCOL_BAD_REQUEST, name, wanted, json_type_name(list));
+        const json_t *text = json_object_get(part, "text");
+        rc = rc == 0 ? check_part(part, name, i, error) : rc;
         if (rc == 0 && ((i > 0 && text_append(&all, "\n", 1, &e) != 0) ||
                         text_append(&all, json_string_value(text), json_string_length(text), &e) != 0))
             rc = out_of_memory(error);

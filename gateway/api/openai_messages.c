@@ -5,13 +5,31 @@
 
 #include <string.h>
 
-/* A member without information; `refusal` is for the client only. */
+/* A member without information for the backend; `refusal` is for the client only. */
 static bool is_idle(const char *key, const json_t *value)
 {
+    if (strcmp(key, "cache_control") == 0)
+        return true;
     bool empty = (json_is_array(value) && json_array_size(value) == 0) || json_is_null(value);
     return empty && (strcmp(key, "annotations") == 0 || strcmp(key, "refusal") == 0 || strcmp(key, "audio") == 0 ||
                      strcmp(key, "function_call") == 0 || strcmp(key, "tool_calls") == 0 ||
                      strcmp(key, "reasoning") == 0 || strcmp(key, "reasoning_content") == 0);
+}
+
+/* A content without what only marks caches: prefixes are kept here without a request. */
+static json_t *content_of(json_t *content)
+{
+    json_t *list = json_array(), *part;
+    size_t i;
+    json_array_foreach(content, i, part)
+    {
+        bool marked = json_object_get(part, "cache_control") != NULL;
+        json_t *own = marked ? json_copy(part) : json_incref(part);
+        if (marked)
+            (void)json_object_del(own, "cache_control");
+        (void)json_array_append_new(list, own);
+    }
+    return list;
 }
 
 static json_t *message_of(const json_t *message)
@@ -24,6 +42,8 @@ static json_t *message_of(const json_t *message)
         if (!is_idle(key, value))
             (void)json_object_set(to, other_name ? "reasoning_content" : key, value);
     }
+    if (json_is_array(json_object_get(to, "content")))
+        (void)json_object_set_new(to, "content", content_of(json_object_get(to, "content")));
     if (role != NULL && strcmp(role, "developer") == 0)
         (void)json_object_set_new(to, "role", json_string("system"));
     return to;

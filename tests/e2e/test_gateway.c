@@ -83,6 +83,12 @@ static void requests(void)
         "\"system\","
         "\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"r\"},{\"role\":\"user\","
         "\"content\":\"x\"}]}");
+    passed(
+        chat,
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\",\"cache_control\":{\"type\":"
+        "\"ephemeral\"}},{\"type\":\"text\",\"text\":\"y\"}],\"cache_control\":null}],\"max_tokens\":1}",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},"
+        "{\"type\":\"text\",\"text\":\"y\"}]}]}");
     refused(completions, "{\"prompt\":\"refuse\"}", 400, "\"param\":\"prompt\",\"code\":null");
     refused(completions, "{\"max_tokens\":3}", 400, "\"param\":\"prompt\"");
     refused(completions, "{\"prompt\":\"a\",\"messages\":[]}", 400, "\"param\":\"messages\"");

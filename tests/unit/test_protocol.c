@@ -161,9 +161,6 @@ static void keeps_arguments(void **state)
 static void refuses_chats(void **state)
 {
     (void)state;
-    static const char parts[] = "expected a list of {\"type\": \"text\", \"text\": a string}";
-    char message[100];
-    (void)snprintf(message, sizeof message, "found an array, %s", parts);
     bad("{\"messages\": []}", 400, "messages", "found an empty list, expected a list of {\"role\", \"content\"}");
     bad("{\"messages\": \"hi\"}", 400, "messages", "found a string, expected a list of {\"role\", \"content\"}");
     bad("{\"messages\": [5]}", 400, "messages[0]",
@@ -174,11 +171,20 @@ static void refuses_chats(void **state)
     bad("{\"messages\": [{\"role\": \"user\", \"content\": null}]}", 400, "messages[0].content",
         "found null, expected a string or a list of text parts");
     bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": \"x\"}]}]}", 400,
-        "messages[0].content",
+        "messages[0].content[0].type",
         "found a part of type \"image_url\", expected \"text\": pictures, sounds and files are refused");
     bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": 3, \"text\": \"x\"}]}]}", 400,
-        "messages[0].content", message);
-    bad("{\"messages\": [{\"role\": \"user\", \"content\": []}]}", 400, "messages[0].content", message);
+        "messages[0].content[0].type", "found an integer, expected a string");
+    bad("{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}", 400,
+        "messages[0].content[0].text", "found nothing, expected a string");
+    bad("{\"messages\": [{\"role\": \"user\", \"content\": [\"x\"]}]}", 400, "messages[0].content[0]",
+        "found a string, expected {\"type\": \"text\", \"text\": a string}");
+    bad("{\"messages\": [{\"role\": \"a\", \"content\": \"b\"}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", "
+        "\"text\": \"x\"}, {\"type\": \"text\", \"text\": \"y\", \"cache_control\": {}}]}]}",
+        400, "messages[1].content[1].cache_control", "unknown field");
+    bad("{\"messages\": [{\"role\": \"user\", \"content\": []}]}", 400, "messages[0].content",
+        "found an empty list, expected text parts");
     bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\", \"audio\": {}}]}", 400, "messages[0].audio",
         "not implemented");
     bad("{\"messages\": [{\"role\": \"a\", \"content\": \"\", \"name\": 5}]}", 400, "messages[0].name",
