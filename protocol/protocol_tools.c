@@ -30,8 +30,8 @@ static void check_names(const struct protocol_generate *g, struct protocol_error
             continue;
         (void)snprintf(field, sizeof field, "tools[%zu].function.name", i);
         (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, field,
-                            "found %s, expected 1 to %d letters, digits and signs of _-.:/ in \"function\": {\"name\"}",
-                            name_of(tool) != NULL ? "another text" : "none", NAME_BYTES);
+                            "found \"%.40s\", expected a name of 1 to %d letters, digits and signs of _-.:/",
+                            name_of(tool) != NULL ? name_of(tool) : "", NAME_BYTES);
     }
 }
 

@@ -129,12 +129,30 @@ static json_t *content_of(const json_t *choice)
     return content;
 }
 
+/* Gives a failure of the backend, or of the chat, the names of this API's fields. */
+static void rename_field(struct fault *f)
+{
+    static const struct fault_name names[] = {{"messages", "messages", true}, /* turns have other indices */
+                                              {"response_format.json_schema", "output_config.format", false},
+                                              {"response_format", "output_config.format", false},
+                                              {"tools[].function.parameters", "tools[].input_schema", false},
+                                              {"tools[].function", "tools[]", false}};
+    fault_rename(f, names, sizeof names / sizeof names[0]);
+}
+
+static void fail_reply(struct exchange *x, const json_t *reply)
+{
+    struct fault f = fault_of_reply(reply);
+    rename_field(&f);
+    exchange_fail_anywhere(x, &f);
+}
+
 static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     (void)last; /* there is one reply */
     if (!exchange_is_good(reply)) {
-        exchange_fail_reply(x, reply);
+        fail_reply(x, reply);
         return;
     }
     exchange_answer_json(x, 200, message_of(context, content_of(choice), stop_of(choice), usage_of(reply)));
@@ -234,7 +252,7 @@ static void stream_reply(struct exchange *x, void *context, json_t *reply, bool 
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     if (!exchange_is_good(reply)) {
-        exchange_fail_reply(x, reply);
+        fail_reply(x, reply);
         return;
     }
     struct message *m = context;
@@ -263,6 +281,8 @@ static json_t *read_body(struct exchange *x, bool needs_limit, struct openai_req
     json_decref(body);
     if (chat != NULL)
         message = openai_translate(x, chat, r, &f);
+    if (chat != NULL && message == NULL)
+        rename_field(&f);
     json_decref(chat);
     if (message == NULL)
         exchange_fail(x, &f);
@@ -292,7 +312,7 @@ static void counted(struct exchange *x, void *context, json_t *reply, bool last)
     (void)context;
     (void)last;
     if (!exchange_is_good(reply))
-        exchange_fail_reply(x, reply);
+        fail_reply(x, reply);
     else
         exchange_answer_json(x, 200, json_pack("{s:O?}", "input_tokens", json_object_get(reply, "count")));
 }

@@ -241,6 +241,8 @@ static void check_fields(const json_t *body, bool needs_limit, struct fault *f)
 {
     if (needs_limit && !is_given(body, "max_tokens"))
         *f = fault_make(400, "max_tokens", "max_tokens: missing");
+    else if (is_given(body, "prompt"))
+        *f = fault_make(400, "prompt", "prompt: unknown field");
 }
 
 json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f)

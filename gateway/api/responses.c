@@ -110,15 +110,22 @@ json_t *response_ended(const struct exchange *x, const struct response *r, const
 
 /* ---------------------------------------------------------------- in one piece */
 
+void response_rename(struct fault *f)
+{
+    static const struct fault_name names[] = {{"max_tokens", "max_output_tokens", false},
+                                              {"messages", "input", true},
+                                              {"response_format.json_schema", "text.format", false},
+                                              {"response_format", "text.format", false},
+                                              {"reasoning_effort", "reasoning.effort", false},
+                                              {"tools", "tools", true}}; /* others lie between functions */
+    fault_rename(f, names, sizeof names / sizeof names[0]);
+}
+
 struct fault response_fault(const json_t *reply)
 {
-    static const char theirs[] = "max_tokens", ours[] = "max_output_tokens";
-    struct fault f = fault_of_reply(reply), renamed = f;
-    if (strcmp(f.param, theirs) != 0)
-        return f;
-    (void)snprintf(renamed.param, sizeof renamed.param, "%s", ours);
-    (void)snprintf(renamed.message, sizeof renamed.message, "%s%.400s", ours, f.message + strlen(theirs));
-    return renamed;
+    struct fault f = fault_of_reply(reply);
+    response_rename(&f);
+    return f;
 }
 
 static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
@@ -159,6 +166,8 @@ static json_t *read_body(struct exchange *x, struct response *r)
     json_t *chat = responses_translate(r->request, &f);
     if (chat != NULL)
         message = openai_translate(x, chat, &r->asked, &f);
+    if (chat != NULL && message == NULL)
+        response_rename(&f);
     json_decref(chat);
     if (message == NULL)
         exchange_fail(x, &f);

@@ -49,7 +49,8 @@ json_t *response_ended(const struct exchange *x, const struct response *r, const
 /* The entries of a chat's `logprobs.content`, for a choice or an event. */
 json_t *response_logprobs(const struct response *r, const json_t *choice);
 
-/* The reply's failure, with the names of this API's fields. */
+/* Gives a failure of the backend, or of the chat, the names of this API's fields; the reply's failure with them. */
+void response_rename(struct fault *f);
 struct fault response_fault(const json_t *reply);
 
 /* responses_stream.c: sends an event, or the last reply, to the stream. */

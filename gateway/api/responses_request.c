@@ -139,9 +139,11 @@ static void add_choice(json_t *chat, json_t *choice, struct fault *f)
 
 static void add_format(json_t *chat, const json_t *text, struct fault *f)
 {
-    const json_t *format = json_object_get(text, "format");
+    const json_t *format = json_object_get(text, "format"), *schema = json_object_get(format, "schema");
     if (!json_is_object(text))
         (void)chat_wrong(f, "text", text, "an object");
+    else if (chat_is_type(format, "json_schema") && !json_is_object(schema))
+        (void)chat_wrong(f, "text.format.schema", schema, "an object");
     else if (chat_is_type(format, "json_schema"))
         (void)json_object_set_new(
             chat, "response_format",
@@ -201,6 +203,8 @@ static void check_fields(const json_t *body, struct fault *f)
         *f = fault_make(400, "truncation", "truncation: not implemented: only \"disabled\" is accepted");
     } else if (is_given(body, "messages")) {
         *f = fault_make(400, "messages", "messages: unknown field");
+    } else if (is_given(body, "prompt")) { /* a template that OpenAI keeps */
+        *f = fault_make(400, "prompt", "prompt: not implemented");
     }
 }
 

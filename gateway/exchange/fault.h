@@ -24,6 +24,16 @@ struct fault fault_make(int status, const char *param, const char *format, ...) 
 /* From a reply with "status": "error". */
 struct fault fault_of_reply(const json_t *reply);
 
+/* A field of the backend's messages, and of an API's requests. */
+struct fault_name {
+    const char *theirs, *ours; /* "[]" stands for an index, which ours may repeat */
+    bool whole;                /* what follows theirs in a name is dropped: it has no place in the API's requests */
+};
+
+/* fault_names.c: renames a fault's field, also at the beginning of its message, by the first name that fits. Names are
+ * whole, or followed by a member or an index. */
+void fault_rename(struct fault *f, const struct fault_name *names, size_t n);
+
 /* Header lines that a fault needs. */
 void fault_fields(const struct fault *f, struct bytes *to);
 

@@ -105,6 +105,12 @@ static void refusals(void)
     refuses(REQUEST(USER("\"x\"")) ",\"tool_choice\":{\"type\":\"tool\"}}", 400, invalid,
             "tool_choice: found an object");
     refuses(REQUEST(USER("\"refuse\"")) "}", 400, invalid, "a text that is refused");
+    refuses(REQUEST(USER("\"refuse tools[12].function.name\"")) "}", 400, invalid, "\"tools[12].name: refused\"");
+    refuses(REQUEST(USER("\"refuse tools[0].function.parameters\"")) "}", 400, invalid,
+            "\"tools[0].input_schema: refused\"");
+    refuses(REQUEST(USER("\"refuse response_format\"")) "}", 400, invalid, "\"output_config.format: refused\"");
+    refuses(REQUEST(USER("\"refuse messages[3].content\"")) "}", 400, invalid, "\"messages: refused\"");
+    refuses(REQUEST(USER("\"x\"")) ",\"prompt\":\"x\"}", 400, invalid, "\"prompt: unknown field\"");
     refuses(REQUEST(USER("\"x\"")) ",\"model\":\"other\"}", 404, "\"not_found_error\",", "not served here");
     refuses(REQUEST(USER("\"x\"")) ",\"op\":\"shutdown\"}", 400, invalid, "op: unknown field");
     refuses("{", 400, invalid, "not valid JSON");

@@ -109,6 +109,16 @@ static void refusals(void)
     refuses("{\"input\":[7]}", 400, "input[0]: found an integer");
     refuses("{}", 400, "input: found nothing, expected a string or a list of items");
     refuses("{\"input\":\"refuse\"}", 400, "a text that is refused");
+    refuses("{\"input\":\"refuse messages[1].content\"}", 400,
+            "\"input: refused\",\"type\":\"invalid_request_error\",\"param\":\"input\",");
+    refuses("{\"input\":\"refuse response_format\"}", 400, "\"text.format: refused\",");
+    refuses("{\"input\":\"refuse response_format.json_schema.schema\"}", 400, "\"text.format.schema: refused\",");
+    refuses("{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\"}}}", 400,
+            "\"text.format.schema: found nothing, expected an object\",");
+    refuses("{\"input\":\"refuse max_tokens\"}", 400, "\"max_output_tokens: refused\",");
+    refuses("{\"input\":\"refuse tools[0].function.name\"}", 400, "\"tools: refused\",");
+    refuses("{\"input\":\"refuse max_tokens_x\"}", 400, "\"max_tokens_x: refused\",");
+    refuses("{\"input\":\"x\",\"prompt\":{\"id\":\"p\"}}", 400, "\"prompt: not implemented\",");
     refuses("{\"input\":\"x\",\"model\":\"other\"}", 404, "\"code\":\"model_not_found\"");
 }
 

@@ -241,7 +241,9 @@ static void generate(struct fake_server *s, const struct peer *p, json_t *m, con
     const char *prompt = prompt_of(m);
     int n = limit != NULL && json_integer_value(limit) >= 0 ? (int)json_integer_value(limit) : 16;
     bool stream = json_is_true(json_object_get(m, "stream"));
-    if (strcmp(prompt, "refuse") == 0) {
+    if (strncmp(prompt, "refuse ", 7) == 0) {
+        answer_error(s, p, id, 400, prompt + 7, "refused");
+    } else if (strcmp(prompt, "refuse") == 0) {
         answer_error(s, p, id, 400, "prompt", "a text that is refused");
     } else if (strcmp(prompt, "late") == 0) {
         answer_error(s, p, id, 503, "", "the server is ending");

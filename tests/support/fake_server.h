@@ -1,10 +1,10 @@
 /* tests/support/fake_server.h - a ROUTER socket on a thread of the test that implements docs/protocol.md as far as a
  * client can tell: it has no model, but the prompt selects its answer. It keeps the messages that it receives. A prompt
- * (its text) selects: "refuse" an error 400 of the field "prompt"; "late" an error 503; "wait" nothing until the
- * request is cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" closes the server's socket;
- * "part" a stream of two events, then an error; "stop text" and "stop id" an end by the text "q", or by id 1; "call" an
- * answer with reasoning, content and two calls, f({"a": "b c"}) and g({}), already parsed; anything else: max_tokens
- * tokens, the words w0 w1 ..., as events if it streams. */
+ * (its text) selects: "refuse" an error 400 of the field "prompt", "refuse X" of X; "late" an error 503; "wait" nothing
+ * until the request is cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" closes the server's
+ * socket; "part" a stream of two events, then an error; "stop text" and "stop id" an end by the text "q", or by id 1;
+ * "call" an answer with reasoning, content and two calls, f({"a": "b c"}) and g({}), already parsed; anything else:
+ * max_tokens tokens, the words w0 w1 ..., as events if it streams. */
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 
