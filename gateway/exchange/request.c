@@ -109,6 +109,18 @@ static bool has_key(const struct exchange *x)
     return other != NULL && keys_have(&x->gateway->keys, other);
 }
 
+/* Why the request has no key, with the header that was looked at. */
+static struct fault key_fault(const struct exchange *x)
+{
+    bool bearer = exchange_header(x, "authorization") != NULL, other = exchange_header(x, "x-api-key") != NULL;
+    struct fault f = fault_make(401, "", "no key: expected \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+    if (bearer || other)
+        f = fault_make(401, "", "%s: not one of the gateway's keys, expected \"%s\"",
+                       bearer ? "Authorization" : "x-api-key", bearer ? "Authorization: Bearer KEY" : "x-api-key: KEY");
+    f.code = "invalid_api_key";
+    return f;
+}
+
 static bool may(const struct exchange *x)
 {
     bool open = x->route != NULL && (x->route->access == ROUTE_OPEN || x->route->access == ROUTE_PAGE);
@@ -159,6 +171,12 @@ static bool is_foreign(const struct exchange *x)
     return origin != NULL && !own && !exchange_origin_fits(x, origin);
 }
 
+static bool is_packed(const struct exchange *x)
+{
+    const char *how = exchange_header(x, "content-encoding");
+    return how != NULL && how[0] != '\0' && strcasecmp(how, "identity") != 0;
+}
+
 static void serve_request(struct exchange *x)
 {
     char allow[64] = "";
@@ -172,14 +190,16 @@ static void serve_request(struct exchange *x)
     if (is_foreign(x)) {
         f = fault_make(403, "", "pages of %.200s are not served (--allow-origin)", exchange_header(x, "origin"));
     } else if (!may(x)) {
-        f = fault_make(401, "", "no key, or not one of ours: expected \"Authorization: Bearer KEY\"");
-        f.code = "invalid_api_key";
+        f = key_fault(x);
     } else if (x->route == NULL && allow[0] != '\0') {
         f = fault_make(405, "", "%.40s is not served here, expected %s", x->conn->head->method, allow);
         f.allow = allow;
     } else if (x->route == NULL) {
         f = fault_make(404, "", "no such path: %.40s %.200s", x->conn->head->method, x->conn->head->path);
     }
+    if (f.status == 0 && is_packed(x))
+        f = fault_make(415, "", "Content-Encoding: found \"%.40s\", expected none: bodies are read as they are",
+                       exchange_header(x, "content-encoding"));
     if (f.status != 0)
         exchange_fail(x, &f);
     else
@@ -204,7 +224,9 @@ void gateway_request(void *context, struct http_conn *c)
 
 void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to)
 {
-    (void)context;
+    const struct gateway *g = context;
     struct fault f = fault_make(r->status, "", "%s", r->message);
+    if (r->status == 413)
+        f = fault_make(413, "", "%s: expected at most %zu bytes (--max-body)", r->message, g->server.setup.max_body);
     fault_write_openai(&f, to);
 }

@@ -43,6 +43,32 @@ static void refused(const char *path, const char *body, int status, const char *
     front_refuses(&gate, path, "", body, status, FRONT_PARTS("{\"error\":{\"message\":", part));
 }
 
+static void packed(void)
+{
+    struct web_answer a;
+    case_begin("a compressed body");
+    web_ask(&gate, "POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\":\"a\"}", &a);
+    front_check(&a, 415, "Content-Encoding: found \\\"gzip\\\", expected none");
+    web_free(&a);
+    web_ask(&gate, "POST", "/v1/completions", "Content-Encoding: identity\r\n", "{\"prompt\":\"a\"}", &a);
+    front_check(&a, 200, "\"text\":");
+    web_free(&a);
+    case_end();
+}
+
+static void large(void)
+{
+    struct web_answer a;
+    int fd = web_connect(&gate);
+    case_begin("too large a body");
+    web_say_text(fd, "POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999\r\n\r\n");
+    web_hear(fd, &a, 0);
+    front_check(&a, 413, "the body is too large: expected at most 16777216 bytes (--max-body)");
+    web_free(&a);
+    (void)close(fd);
+    case_end();
+}
+
 static void requests(void)
 {
     static const char completions[] = "/v1/completions", chat[] = "/v1/chat/completions";
@@ -117,6 +143,8 @@ static void requests(void)
             "\"type\":\"invalid_request_error\",\"param\":null");
     refused(completions, "[]", 400, "found an array, expected an object");
     refused(completions, "", 400, "\"invalid_request_error\"");
+    packed();
+    large();
     refused("/v1/nothing", "{}", 404, "no such path: POST /v1/nothing");
     refused("/v1/models", "{}", 405, "POST is not served here, expected GET");
 }
@@ -342,6 +370,7 @@ static void keys(void)
         {"a wrong key", "GET", "/v1/models", "Authorization: Bearer one-ke\r\n", 401, ""},
         {"an empty key", "GET", "/v1/models", "Authorization: Bearer \r\n", 401, ""},
         {"a key", "GET", "/v1/models", "Authorization: Bearer two-key\r\n", 200, ""},
+        {"a wrong key in Anthropic's header", "GET", "/v1/models", "x-api-key: one-ke\r\n", 401, ""},
         {"a key in Anthropic's header", "GET", "/v1/models", "x-api-key: one-key\r\n", 200, ""},
         {"an unknown path without a key", "GET", "/x", "", 401, ""},
         {"metrics without a key", "GET", "/metrics", "", 401, ""},
@@ -363,6 +392,14 @@ static void keys(void)
         web_free(&a);
         case_end();
     }
+    case_begin("a refused key is named by its header");
+    web_ask(&gate, "GET", "/v1/models", "x-api-key: no\r\n", "", &a);
+    front_check(&a, 401, "\"x-api-key: not one of the gateway's keys, expected \\\"x-api-key: KEY\\\"\"");
+    web_free(&a);
+    web_ask(&gate, "GET", "/v1/models", "", "", &a);
+    front_check(&a, 401, "\"no key: expected \\\"Authorization: Bearer KEY\\\" or \\\"x-api-key: KEY\\\"\"");
+    web_free(&a);
+    case_end();
     case_begin("the access log has a line for each, and ends with the gateway");
     case_check(web_stop(&gate) == 0, "its status is not 0");
     size_t bytes = 0;
