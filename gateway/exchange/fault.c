@@ -1,5 +1,6 @@
 /* gateway/exchange/fault.c - see fault.h. */
 #include "gateway/exchange/fault.h"
+#include "base/clock.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -84,11 +85,18 @@ struct fault fault_of_reply(const json_t *reply)
     return f;
 }
 
+/* Milliseconds from `least` to half as much again: clients that were refused together do not return together. */
+static int64_t spread(int64_t least)
+{
+    uint64_t x = (uint64_t)(1e9 * seconds_now()) * 0x9e3779b97f4a7c15u;
+    return least + (int64_t)((x >> 32) % (uint64_t)(least / 2 + 1));
+}
+
 void fault_fields(const struct fault *f, struct bytes *to)
 {
     if (f->retry_ms > 0)
         bytes_format(to, "Retry-After: %lld\r\nretry-after-ms: %lld\r\n", (long long)(f->retry_ms + 999) / 1000,
-                     (long long)f->retry_ms);
+                     (long long)spread(f->retry_ms));
     if (f->no_retry)
         bytes_text(to, "x-should-retry: false\r\n");
     if (f->allow != NULL)

@@ -6,6 +6,7 @@
 #include "tests/support/front.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,6 +42,24 @@ static bool await_status(const char *body, int status)
     return found;
 }
 
+/* Clients that are refused together do not return together: their times differ, and are a little longer. */
+static void spreads(const char *body)
+{
+    long first = 0, ms = 0;
+    bool differ = false;
+    for (int i = 0; i < 50 && !differ; i++) {
+        struct web_answer a;
+        web_ask(&gate, "POST", "/v1/completions", "", body, &a);
+        const char *at = strstr(a.head, "\r\nretry-after-ms: ");
+        ms = at != NULL ? strtol(at + strlen("\r\nretry-after-ms: "), NULL, 10) : 0;
+        case_check(ms >= 1000 && ms <= 1500, "%ld ms", ms);
+        first = first == 0 ? ms : first;
+        differ = ms != first;
+        web_free(&a);
+    }
+    case_check(differ, "%ld ms for 50 clients", ms);
+}
+
 static void folder(void)
 {
     char dir[256];
@@ -57,6 +76,7 @@ static void folder(void)
     front_check(&a, 503, "no backend is ready");
     case_check(strstr(a.head, "\r\nRetry-After: 1\r\n") != NULL, "%s", a.head);
     web_free(&a);
+    spreads(one);
     case_end();
     case_begin("files that appear are used, by the name of the model");
     drop_file(dir, "1.json", &fake);
