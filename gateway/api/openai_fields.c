@@ -37,6 +37,7 @@ static const struct {
     {"modalities", OURS},
     {"parallel_tool_calls", OURS},
     {"tool_choice", OURS},
+    {"function_call", OURS},
     {"stream", OURS},
     {"stream_options", OURS},
     {"model", OURS},
@@ -122,6 +123,13 @@ static bool is_text_alone(const json_t *value)
     return json_array_size(value) == 1 && only != NULL && strcmp(only, "text") == 0;
 }
 
+/* Does a choice of tools allow an answer without calls? */
+static bool is_loose(const json_t *choice)
+{
+    const char *word = json_is_string(choice) ? json_string_value(choice) : "";
+    return strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
+}
+
 /* Does a field that is read here also go to the backend? */
 static bool passes(const json_t *body, const char *name, const json_t *value)
 {
@@ -133,8 +141,9 @@ static bool passes(const json_t *body, const char *name, const json_t *value)
     if (strcmp(name, "parallel_tool_calls") == 0)
         return tools;
     if (strcmp(name, "tool_choice") == 0)
-        return tools || (json_is_string(value) && strcmp(json_string_value(value), "none") != 0 &&
-                         strcmp(json_string_value(value), "auto") != 0);
+        return tools || (json_is_string(value) && !is_loose(value));
+    if (strcmp(name, "function_call") == 0) /* the old name of tool_choice */
+        return !is_loose(value);
     if (strcmp(name, "max_completion_tokens") == 0) /* some clients say the same twice */
         return !json_equal(value, json_object_get(body, "max_tokens"));
     return strcmp(name, "echo") == 0 || strcmp(name, "stream") == 0;

@@ -143,6 +143,10 @@ static void requests(void)
             "\"type\":\"invalid_request_error\",\"param\":null");
     refused(completions, "[]", 400, "found an array, expected an object");
     refused(completions, "", 400, "\"invalid_request_error\"");
+    passed(chat,
+           "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"functions\":[],"
+           "\"function_call\":\"none\"}",
+           "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
     packed();
     large();
     refused("/v1/nothing", "{}", 404, "no such path: POST /v1/nothing");
