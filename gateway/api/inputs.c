@@ -99,6 +99,9 @@ static json_t *read_parameters(struct inputs_call *in, const json_t *given, stru
         if (is_idle(key, value))
             (void)json_object_del(parameters, key);
     }
+    in->has_grammar = in->style->takes_grammar && json_object_get(parameters, "grammar") != NULL;
+    if (in->has_grammar)
+        inputs_grammar(parameters, f);
     if (in->style->keeps_stop && has_any(parameters, stops))
         (void)json_object_set_new(parameters, "include_stop_str_in_output", json_true());
     set_sampling(in, parameters, f);
@@ -161,7 +164,9 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
     const struct inputs_call *in = context;
     (void)last; /* there is one reply */
     if (!exchange_is_good(reply)) {
-        exchange_fail_reply(x, reply);
+        struct fault f = fault_of_reply(reply);
+        inputs_rename(in, &f);
+        exchange_fail_anywhere(x, &f);
         return;
     }
     json_t *list = json_array();

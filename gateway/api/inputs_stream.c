@@ -66,6 +66,7 @@ void inputs_stream_reply(struct exchange *x, void *context, json_t *reply, bool 
     json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     if (!exchange_is_good(reply)) {
         struct fault f = fault_of_reply(reply);
+        inputs_rename(in, &f);
         if (!x->has_begun || x->framing != NULL) {
             exchange_fail_anywhere(x, &f);
             return;

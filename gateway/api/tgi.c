@@ -56,6 +56,7 @@ static const struct inputs_style style = {.logprob = "logprob",
                                           .values_sample = true,
                                           .has_special = true,
                                           .keeps_stop = true,
+                                          .takes_grammar = true,
                                           .piece = send_piece,
                                           .fail = send_fault};
 

@@ -145,6 +145,31 @@ static void tgi(void)
            "in_output\":true},"
            "\"logprobs\":0}",
            "\"tokens\":[{\"id\":0,\"text\":\"w0\",\"logprob\":-0.5,\"special\":false}]");
+    static const char formed[] = "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":1,\"response_format\":{\"type\":"
+                                 "\"json_schema\",\"json_schema\":{\"name\":\"grammar\",\"schema\":{\"type\":"
+                                 "\"object\"}}},\"temperature\":0}}";
+    passes("/generate", "",
+           "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":1,\"grammar\":{\"type\":\"json\",\"value\":{\"type\":"
+           "\"object\"}}}}",
+           formed, "w0");
+    passes("/generate", "",
+           "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":1,\"grammar\":{\"type\":\"json\",\"value\":"
+           "\"{\\\"type\\\":\\\"object\\\"}\"}}}",
+           formed, "w0");
+    passes("/generate", "",
+           "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":1,\"grammar\":{\"type\":\"regex\",\"value\":\"a+\"}}}",
+           "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":1,\"structured_outputs\":{\"regex\":\"a+\"},"
+           "\"temperature\":0}}",
+           "w0");
+    front_refuses(&gate, "/generate", "",
+                  "{\"inputs\":\"a\",\"parameters\":{\"grammar\":{\"type\":\"json\",\"value\":\"{\"}}}", 422,
+                  FRONT_PARTS("{\"error\":\"parameters.grammar.value: found a string, expected a JSON schema\""));
+    front_refuses(&gate, "/generate", "", "{\"inputs\":\"a\",\"parameters\":{\"grammar\":{\"type\":\"x\"}}}", 422,
+                  FRONT_PARTS("{\"error\":\"parameters.grammar: found an object, expected one of the types json"));
+    front_refuses(&gate, "/generate", "",
+                  "{\"inputs\":\"refuse parameters.response_format\",\"parameters\":{\"grammar\":{\"type\":\"json\","
+                  "\"value\":{}}}}",
+                  422, FRONT_PARTS("{\"error\":\"parameters.grammar: refused\""));
     passes("/", "", "{\"inputs\":\"a\"," SHORT "}", "{\"inputs\":\"a\"," GREEDY "}",
            "[{\"generated_text\":\"w0 w1\"}]");
     front_passes(
