@@ -102,6 +102,8 @@ static json_t *read_parameters(struct inputs_call *in, const json_t *given, stru
     in->has_grammar = in->style->takes_grammar && json_object_get(parameters, "grammar") != NULL;
     if (in->has_grammar)
         inputs_grammar(parameters, f);
+    if (json_object_get(parameters, "truncate") != NULL && f->status == 0)
+        *f = fault_make(400, "truncate", "truncate: not implemented: inputs are read whole, expected texts that fit");
     if (in->style->keeps_stop && has_any(parameters, stops))
         (void)json_object_set_new(parameters, "include_stop_str_in_output", json_true());
     set_sampling(in, parameters, f);

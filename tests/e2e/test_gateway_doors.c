@@ -170,6 +170,8 @@ static void tgi(void)
                   "{\"inputs\":\"refuse parameters.response_format\",\"parameters\":{\"grammar\":{\"type\":\"json\","
                   "\"value\":{}}}}",
                   422, FRONT_PARTS("{\"error\":\"parameters.grammar: refused\""));
+    front_refuses(&gate, "/generate", "", "{\"inputs\":\"a\",\"parameters\":{\"truncate\":5}}", 422,
+                  FRONT_PARTS("{\"error\":\"truncate: not implemented: inputs are read whole"));
     passes("/", "", "{\"inputs\":\"a\"," SHORT "}", "{\"inputs\":\"a\"," GREEDY "}",
            "[{\"generated_text\":\"w0 w1\"}]");
     front_passes(
