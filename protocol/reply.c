@@ -55,6 +55,14 @@ static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *
               c->stop_text != NULL ? reply_text(c->stop_text) : json_integer(c->token_id[c->n_tokens - 1]), good);
 }
 
+/* The prompt's first token, which has no log-probability. */
+static void put_first_token(json_t *object, const struct tokenizer *t, int32_t id, bool *good)
+{
+    reply_put(object, "prompt_first_token", reply_token_text(t, id), good);
+    if (t != NULL && tokenizer_is_special(t, id))
+        reply_put(object, "prompt_first_is_special", json_true(), good);
+}
+
 static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool with_text, bool at_end, bool *good)
 {
     json_t *object = json_object();
@@ -67,7 +75,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     if (at_end)
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
     if (at_end && c->prompt_logprobs != NULL && c->n_prompt > 0)
-        reply_put(object, "prompt_first_token", reply_token_text(r->tokenizer, c->prompt_id[0]), good);
+        put_first_token(object, r->tokenizer, c->prompt_id[0], good);
     if (c->said != NULL)
         reply_put(object, at_end ? "message" : "delta", json_incref(c->said), good);
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : reply_finish(c), good);

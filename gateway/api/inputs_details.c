@@ -72,7 +72,8 @@ static json_t *prefill_of(const struct inputs_call *in, const json_t *choice)
         (void)json_array_append_new(list,
                                     i > 0 ? entry_token(in, entry, false)
                                           : token_of(in, json_array_get(json_object_get(choice, "prompt_token_ids"), 0),
-                                                     json_object_get(choice, "prompt_first_token"), NULL, false));
+                                                     json_object_get(choice, "prompt_first_token"), NULL,
+                                                     json_is_true(json_object_get(choice, "prompt_first_is_special"))));
     }
     return list;
 }

@@ -164,7 +164,7 @@ static void logprobs(void **state)
            "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[],\"prompt_token_ids\":[3,0,1],"
            "\"prompt_logprobs\":[null,{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[]},"
            "{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5,\"top_logprobs\":[]}],"
-           "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
+           "\"prompt_first_token\":\"<s>\",\"prompt_first_is_special\":true,\"finish_reason\":null}],\"seed\":0}");
 }
 
 /* A prompt serialised in advance appears in the event as if serialised with it, whatever the prompt and the names
