@@ -8,43 +8,75 @@ static void set_form(struct protocol_form *form, enum form_kind kind, const json
     *form = (struct protocol_form){kind, value, field};
 }
 
+/* Refuses members of an object that are not among known[n]. `of`: the object's name with a point, or "". */
+static void check_members(const struct fields *f, const json_t *object, const char *of, const char *const *known,
+                          size_t n, struct protocol_error *error)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        bool is_known = json_is_null(value);
+        for (size_t i = 0; i < n; i++)
+            is_known = is_known || strcmp(key, known[i]) == 0;
+        if (!is_known)
+            fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error, "%s%.40s is unknown", of, key);
+    }
+}
+
+static void set_schema(struct protocol_form *form, const struct fields *f, const json_t *schema, const char *name,
+                       struct protocol_error *error)
+{
+    if (!json_is_object(schema))
+        fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error, "%s is %s, expected an object", name, json_type_name(schema));
+    set_form(form, FORM_SCHEMA, schema, "response_format");
+}
+
 /* {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}, "strict": ..., "description": ...}} */
 static void read_schema(struct protocol_form *form, const struct fields *f, const json_t *format,
                         struct protocol_error *error)
 {
     static const char *const known[] = {"name", "description", "schema", "strict"};
-    json_t *inner = json_object_get(format, "json_schema"), *value;
-    const char *key;
-    if (!json_is_object(json_object_get(inner, "schema"))) {
-        fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error, "json_schema.schema is %s, expected an object",
-                    json_type_name(json_object_get(inner, "schema")));
-        return;
-    }
-    json_object_foreach(inner, key, value)
-    {
-        bool is_known = false;
-        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-            is_known = is_known || strcmp(key, known[i]) == 0;
-        if (!is_known)
-            fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error, "json_schema.%.40s is unknown", key);
-    }
-    set_form(form, FORM_SCHEMA, json_object_get(inner, "schema"), "response_format");
+    const json_t *inner = json_object_get(format, "json_schema");
+    check_members(f, inner, "json_schema.", known, sizeof known / sizeof *known, error);
+    set_schema(form, f, json_object_get(inner, "schema"), "json_schema.schema", error);
+}
+
+/* {"type": "json_object"}, perhaps with a schema: as "schema" (llama.cpp) or "value" (TGI). Of {} it is any object. */
+static void read_object(struct protocol_form *form, const struct fields *f, const json_t *format,
+                        struct protocol_error *error)
+{
+    const json_t *schema = json_object_get(format, "schema"), *value = json_object_get(format, "value");
+    bool has_schema = schema != NULL && !json_is_null(schema), has_value = value != NULL && !json_is_null(value);
+    if (has_schema && has_value)
+        fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error, "found both schema and value, which mean the same");
+    if (has_schema || has_value)
+        set_schema(form, f, has_schema ? schema : value, has_schema ? "schema" : "value", error);
+    if (json_object_size(form->value) == 0)
+        set_form(form, FORM_OBJECT, NULL, "response_format");
 }
 
 static void read_response_format(struct protocol_form *form, const struct fields *f, struct protocol_error *error)
 {
+    static const char *const text[] = {"type"}, *const object[] = {"type", "schema", "value"},
+                             *const schema[] = {"type", "json_schema"};
     const json_t *format = f->value[FIELD_RESPONSE_FORMAT];
     const char *type = json_string_value(json_object_get(format, "type"));
     if (format == NULL)
         return;
-    if (type != NULL && strcmp(type, "json_schema") == 0)
+    if (type != NULL && strcmp(type, "json_schema") == 0) {
+        check_members(f, format, "", schema, 2, error);
         read_schema(form, f, format, error);
-    else if (type != NULL && strcmp(type, "json_object") == 0)
-        set_form(form, FORM_OBJECT, NULL, "response_format");
-    else if (type == NULL || strcmp(type, "text") != 0)
+    } else if (type != NULL && strcmp(type, "json_object") == 0) {
+        check_members(f, format, "", object, 3, error);
+        read_object(form, f, format, error);
+    } else if (type != NULL && strcmp(type, "text") == 0) {
+        check_members(f, format, "", text, 1, error);
+    } else {
         fields_fail(f, FIELD_RESPONSE_FORMAT, -1, error,
                     "found type %.40s, expected \"text\", \"json_object\" or \"json_schema\"",
                     type != NULL ? type : json_type_name(json_object_get(format, "type")));
+    }
 }
 
 /* One member of structured_outputs. */

@@ -121,6 +121,7 @@ static void asks(void)
     answers(REQUEST("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,"
                     "\"schema\":" SCHEMA "}},\"n\":4"),
             4, has_form);
+    answers(REQUEST("\"response_format\":{\"type\":\"json_object\",\"value\":" SCHEMA "}"), 1, has_form);
     answers(REQUEST("\"structured_outputs\":{\"json\":" SCHEMA "},\"n\":2,\"best_of\":3,\"logprobs\":2"), 2, has_form);
     answers(REQUEST("\"structured_outputs\":{\"choice\":[\"yes\",\"no\"]},\"temperature\":0"), 1, is_word);
     begins_an_object();
@@ -136,6 +137,7 @@ static void refusals(void)
     refused("\"guided_json\":{}", "guided_json", "\"structured_outputs\"");
     refused("\"guided_regex\":\"a\"", "guided_regex", "\"regex\"");
     refused("\"response_format\":{\"type\":\"xml\"}", "response_format", "found type xml");
+    refused("\"response_format\":{\"type\":\"text\",\"schema\":{}}", "response_format", "schema is unknown");
     refused("\"structured_outputs\":{\"regex\":\"a\"},\"min_tokens\":2", "min_tokens", "says where the text ends");
     refused("\"structured_outputs\":{\"regex\":\"a\"},\"ignore_eos\":true", "ignore_eos", "says where the text ends");
     refused("\"structured_outputs\":{\"regex\":\"a\"},\"num_beams\":2", "num_beams", "not implemented");
