@@ -73,6 +73,9 @@ void task_check(struct task *task)
     task->checked = true;
 }
 
+/* Clients recognise the failure by these words, which are OpenAI's. */
+#define MOST "This model's maximum context length is %d tokens, prompt and output together"
+
 /* Checks one prompt: all of max_tokens must fit beside it. */
 static int fit_prompt(struct task *task, int i, int max_len)
 {
@@ -86,16 +89,15 @@ static int fit_prompt(struct task *task, int i, int max_len)
     if (n < 1)
         return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, field, "no tokens, expected at least one");
     if (n >= max_len)
-        return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
-                             "%lld tokens, expected fewer than %d, the limit of prompt and output together",
-                             (long long)n, max_len);
+        return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field, "%lld tokens, expected fewer than %d. " MOST,
+                             (long long)n, max_len, max_len);
     rules->fills = rules->max_tokens == PROTOCOL_FILL;
     if (rules->fills)
         rules->max_tokens = (int)(max_len - n);
     if (n + rules->max_tokens > max_len)
         return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, task->message.generate.limit_field,
-                             "%lld prompt tokens + %d = %lld, expected at most %d together", (long long)n,
-                             rules->max_tokens, (long long)n + rules->max_tokens, max_len);
+                             "%lld prompt tokens + %d = %lld, expected at most %d. " MOST, (long long)n,
+                             rules->max_tokens, (long long)n + rules->max_tokens, max_len, max_len);
     return 0;
 }
 

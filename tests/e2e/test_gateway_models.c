@@ -83,6 +83,8 @@ static void requests(void)
     expect("POST", "/v1/messages", "",
            "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A fox\"}],\"max_tokens\":9000}", 400,
            "\"message\":\"input length and `max_tokens` exceed context limit: ");
+    expect("POST", "/v1/completions", "", "{\"model\":\"two\",\"prompt\":\"Hi\",\"max_tokens\":9000}", 400,
+           "This model's maximum context length is ");
     too_long();
     expect("POST", "/invocations", "X-Amzn-SageMaker-Target-Model: one.tar.gz\r\n",
            "{\"inputs\":\"Once upon a time\",\"parameters\":{\"max_new_tokens\":4,\"do_sample\":false}}", 200,

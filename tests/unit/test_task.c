@@ -1,5 +1,5 @@
 /* tests/unit/test_task.c - coordinator/tasks/task.c: the largest possible size of a reply, calculated before anything
- * is computed; its parts, its edge cases, and the largest numbers that a message can ask for. */
+ * is computed; its parts, its edge cases, and the largest numbers that a message can ask for; the context's room. */
 #include "coordinator/tasks/task.h"
 #include "tests/unit/unit.h"
 
@@ -124,12 +124,38 @@ static void names_the_limit(void **state)
     }
 }
 
+/* Without room for the prompt or for max_tokens the message has the numbers, and the words that clients search for. */
+static void lacks_room(void **state)
+{
+    (void)state;
+    static struct protocol_prompt prompts[1];
+    static const struct {
+        int most;
+        const char *field, *message;
+    } cases[] = {{30, "max_tokens",
+                  "10 prompt tokens + 21 = 31, expected at most 30. This model's maximum context length is 30 tokens, "
+                  "prompt and output together"},
+                 {10, "prompt",
+                  "10 tokens, expected fewer than 10. This model's maximum context length is 10 tokens, prompt and "
+                  "output together"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ask a = {1, 10, 1, 0, 21, -1, -1, false, false, NULL, 0, ""};
+        struct task *task = make_task(&a, prompts);
+        assert_int_equal(task_prepare(task, cases[i].most, INT64_MAX, 5), -1);
+        assert_int_equal(task->error.code, PROTOCOL_TOO_LARGE);
+        assert_string_equal(task->error.field, cases[i].field);
+        assert_string_equal(task->error.message, cases[i].message);
+        task_close(task);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds),
         cmocka_unit_test(holds),
         cmocka_unit_test(names_the_limit),
+        cmocka_unit_test(lacks_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
