@@ -153,6 +153,8 @@ char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes)
 {
     bool good = true;
     json_t *root = begin_event(r, "tokens", seq, &good);
+    if (r->prompt_tokens > 0)
+        reply_put(root, "prompt_tokens", json_integer((json_int_t)r->prompt_tokens), &good);
     put_choices(root, r, true, false, &good);
     char *text = reply_dump(root, good, bytes);
     return text != NULL && r->choice->before != NULL ? insert_before(text, r->choice, bytes) : text;

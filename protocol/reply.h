@@ -57,6 +57,7 @@ struct reply {
     const struct reply_drafts *drafts;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
+    int64_t prompt_tokens;              /* of all prompts, for a stream's first event; 0: left out */
     bool predicted;                     /* a prediction was given: usage reports accepted and rejected drafts */
     bool echo;                          /* texts begin with the prompt's */
 };

@@ -186,7 +186,8 @@ void answer_delta(struct server *s, const struct delta *p)
                                 .model = name_of(s, task),
                                 .tokenizer = task->served->tokenizer,
                                 .n_choices = 1,
-                                .choice = &choice};
+                                .choice = &choice,
+                                .prompt_tokens = task->ticket.n_events == 0 ? task->prompt_tokens : 0};
     size_t bytes = 0;
     bool good = task->reader == NULL || choice.said != NULL;
     char *text = good ? reply_tokens(&reply, task->ticket.n_events++, &bytes) : NULL;

@@ -251,6 +251,7 @@ int task_prepare(struct task *task, int max_len, int64_t max_reply, uint64_t see
         task->rules[i] = g->rules;
         task->rules[i].form = task->form;
         task->rules[i].sampling.seed = task->seed;
+        task->prompt_tokens += (int64_t)task->ids[i].n;
         if (fit_prompt(task, i, max_len) != 0)
             return -1;
     }

@@ -91,6 +91,7 @@ struct task {
     struct request_rules *rules;  /* [n_prompts] with max_tokens and seed filled in */
     struct choices *choices;      /* [n_prompts] one a prompt */
     int n_prompts, n_choices;     /* n_choices: of each prompt */
+    int64_t prompt_tokens;        /* of all prompts together */
     size_t result_bytes;          /* that its results may take; task_prepare */
 
     struct ticket ticket;

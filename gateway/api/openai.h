@@ -18,6 +18,7 @@ void openai_answer(struct exchange *x, json_t *body, bool chat);
 /* Options of a request for text that are not in the message to the backend. */
 struct openai_request {
     bool chat, stream, include_usage, echo;
+    bool usage_so_far;               /* every chunk of the stream has "usage" */
     bool ids_as_tokens;              /* "token_id:5" instead of texts */
     char model[EXCHANGE_TAIL_BYTES]; /* for answers */
 };

@@ -100,14 +100,16 @@ static int read_stream_options(const json_t *body, struct openai_request *r, str
     json_object_foreach(options, key, value)
     {
         bool asks = !json_is_null(value) && !json_is_false(value);
-        if (strcmp(key, "include_usage") == 0 || strcmp(key, "include_obfuscation") == 0 || !asks)
+        if (strcmp(key, "include_usage") == 0 || strcmp(key, "continuous_usage_stats") == 0 ||
+            strcmp(key, "include_obfuscation") == 0 || !asks)
             continue;
         char name[96];
         (void)snprintf(name, sizeof name, "stream_options.%.60s", key);
         *f = fault_make(400, name, "%s: not implemented", name);
         return -1;
     }
-    return read_bool(options, "include_usage", &r->include_usage, f);
+    int rc = read_bool(options, "include_usage", &r->include_usage, f);
+    return rc == 0 ? read_bool(options, "continuous_usage_stats", &r->usage_so_far, f) : rc;
 }
 
 /* A text format is the default; the backend produces or refuses others. */

@@ -16,6 +16,7 @@ struct openai_answer {
     char fingerprint[64];         /* "system_fingerprint" */
     struct openai_choice *choice; /* [n_choices], as far as they have appeared */
     size_t n_choices;
+    int64_t prompt_tokens, completion_tokens; /* of a stream, so far */
 };
 
 /* Asks the backend, and answers in the request's form. message is decref'ed. */

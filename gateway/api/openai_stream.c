@@ -38,7 +38,13 @@ static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer 
 
 static void end_chunk(struct exchange *x, const struct openai_answer *a)
 {
-    bytes_text(&x->conn->out, a->asked.include_usage ? "],\"usage\":null}" : "]}");
+    struct bytes *b = &x->conn->out;
+    if (a->asked.usage_so_far)
+        bytes_format(b, "],\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld}}",
+                     (long long)a->prompt_tokens, (long long)a->completion_tokens,
+                     (long long)(a->prompt_tokens + a->completion_tokens));
+    else
+        bytes_text(b, a->asked.include_usage ? "],\"usage\":null}" : "]}");
     exchange_close_event(x);
 }
 
@@ -129,6 +135,7 @@ static void write_choice(struct exchange *x, struct openai_answer *a, const json
     if (a->asked.chat && !choice->begun)
         write_role(x, a, index);
     choice->begun = true;
+    a->completion_tokens += (int64_t)json_array_size(json_object_get(c, "token_ids"));
     const json_t *delta = json_object_get(c, "delta");
     if (json_is_object(delta) && (json_object_size(delta) > 0 || json_object_get(c, "logprobs") != NULL))
         write_delta(x, a, index, c, &choice->offset);
@@ -167,6 +174,8 @@ void openai_stream_reply(struct exchange *x, void *context, json_t *reply, bool 
         exchange_fail_reply(x, reply);
         return;
     }
+    if (json_object_get(reply, "prompt_tokens") != NULL) /* the first event */
+        a->prompt_tokens = json_integer_value(json_object_get(reply, "prompt_tokens"));
     json_array_foreach(json_object_get(reply, "choices"), i, c)
     {
         write_choice(x, a, c);

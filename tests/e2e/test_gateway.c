@@ -122,8 +122,10 @@ static void requests(void)
     refused(completions, "{\"prompt\":\"a\",\"request_id\":\"x\"}", 400, "\"param\":\"request_id\"");
     refused(completions, "{\"prompt\":\"a\",\"stream\":\"yes\"}", 400,
             "stream: found a string, expected true or false");
-    refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":true}}", 400,
-            "\"param\":\"stream_options.continuous_usage_stats\"");
+    refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"every_usage\":true}}", 400,
+            "\"param\":\"stream_options.every_usage\"");
+    refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":1}}", 400,
+            "continuous_usage_stats: found an integer, expected true or false");
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
             "\"model: \\\"gpt\\\" is not served here, expected \\\"fake\\\"\",\"type\":\"invalid_request_error\","
             "\"param\":\"model\",\"code\":\"model_not_found\"");
@@ -238,6 +240,9 @@ static void answers(void)
     case_end();
 }
 
+#define USAGE(prompt, completion, total) \
+    "{\"prompt_tokens\":" #prompt ",\"completion_tokens\":" #completion ",\"total_tokens\":" #total "}}"
+
 /* Checks the body of a stream, except for parts that vary between runs. */
 static void streams(void)
 {
@@ -270,6 +275,23 @@ static void streams(void)
     front_check(&a, 200, "{\"index\":0,\"delta\":{\"content\":\"w0\"},");
     front_check(&a, 200, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");
     front_check(&a, 200, "\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":1,");
+    web_free(&a);
+    case_end();
+    case_begin("streams with the usage so far");
+    web_ask(&gate, "POST", "/v1/chat/completions", "",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":2,\"stream\":true,\"stream_options\":"
+            "{\"include_usage\":true,\"continuous_usage_stats\":true}}",
+            &a);
+    front_check(&a, 200, "\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":" USAGE(9, 0, 9));
+    front_check(&a, 200, "\"content\":\"w0\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":" USAGE(9, 1, 10));
+    front_check(&a, 200, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}],\"usage\":" USAGE(9, 2, 11));
+    case_check(strstr(a.body, "\"usage\":null") == NULL, "%s", a.body);
+    web_free(&a);
+    web_ask(&gate, "POST", "/v1/completions", "",
+            "{\"prompt\":[1,2],\"max_tokens\":1,\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true}}",
+            &a);
+    front_check(&a, 200, "\"text\":\"w0\",\"logprobs\":null,\"finish_reason\":null}],\"usage\":" USAGE(9, 1, 10));
+    case_check(strstr(a.body, "\"choices\":[],") == NULL, "%s", a.body);
     web_free(&a);
     case_end();
     case_begin("a stream of calls: first the name, then pieces of the arguments");

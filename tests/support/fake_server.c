@@ -100,9 +100,11 @@ static void event(struct fake_server *s, const struct peer *p, const char *id, i
 {
     json_t *c = choice(k, k + 1, finish);
     add_logprobs(m, c);
-    answer(s, p,
-           json_pack("{s:s, s:s, s:i, s:s, s:[o]}", "status", "ok", "event", "tokens", "seq", k, "request_id", id,
-                     "choices", c));
+    json_t *tokens = json_pack("{s:s, s:s, s:i, s:s, s:[o]}", "status", "ok", "event", "tokens", "seq", k, "request_id",
+                               id, "choices", c);
+    if (k == 0)
+        (void)json_object_set_new(tokens, "prompt_tokens", json_integer(9));
+    answer(s, p, tokens);
 }
 
 /* Finds a member under either name, in "parameters" or not. */
