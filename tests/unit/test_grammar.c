@@ -228,7 +228,7 @@ static void objects(void **state)
          "\"additionalProperties\":false}",
          {"{\"a\":1}", "{\"a\": 1, \"b\": null}", "{\n  \"a\": 1\n}"},
          {"{}", "{\"b\":null}", "{\"a\":1,\"c\":2}", "{\"a\":1,}", "{\"a\":\"x\"}"}},
-        {"{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}}}",
+        {"{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}},\"additionalProperties\":true}",
          {"{}", "{\"ab\":1}", "{\"ab\":1,\"a\":null}", "{\"abc\":[]}", "{\"\":0}"},
          {"{\"ab\":null}", "{\"ab\":1,\"ab\":2}", "{\"abc\":}"}},
         {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"integer\"}}",
@@ -246,10 +246,30 @@ static void objects(void **state)
          "\"maxProperties\":2}",
          {"{\"a\":1,\"b\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"c\":1}"},
          {"{\"a\":1}", "{\"a\":1,\"b\":1,\"c\":1}", "{\"c\":1}"}},
-        {"{\"properties\":{\"a\":false,\"b\":{}}}",
+        {"{\"properties\":{\"a\":false,\"b\":{}},\"additionalProperties\":true}",
          {"{}", "{\"b\":1,\"c\":1}", "{\"aa\":1}"},
          {"{\"a\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1,\"a\":1}"}},
         {"{\"required\":[\"z\"]}", {"{\"z\":1}", "{\"z\":1,\"y\":2}"}, {"{}", "{\"y\":2}"}},
+    };
+    CHECK(FORM_SCHEMA, rows);
+}
+
+/* Objects whose `properties` are all that is said of their members have no others; listed values are not restricted. */
+static void closed_objects(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {"{\"type\":\"object\",\"properties\":{}}", {"{}"}, {"{\"a\":1}"}},
+        {"{\"type\":\"object\"}", {"{}", "{\"a\":1}"}, {"1"}},
+        {"{\"properties\":{\"a\":{\"properties\":{\"b\":{}}}},\"required\":[\"z\"]}",
+         {"{\"z\":1}", "{\"a\":{\"b\":1},\"z\":1}"},
+         {"{\"z\":1,\"y\":1}", "{\"a\":{\"c\":1},\"z\":1}", "{\"a\":{}}"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{}}},{\"properties\":{\"b\":{}}}]}",
+         {"{\"a\":1,\"b\":1}"},
+         {"{\"a\":1,\"b\":1,\"c\":1}", "{\"c\":1}"}},
+        {"{\"properties\":{\"a\":{}},\"minProperties\":1}", {"{\"a\":1}"}, {"{}", "{\"b\":1}"}},
+        {"{\"properties\":{},\"minProperties\":1}", {"{\"b\":1}"}, {"{}"}},
+        {"{\"properties\":{\"a\":{}},\"enum\":[{\"a\":1,\"b\":2}]}", {"{\"b\":2,\"a\":1}"}, {"{\"a\":1}"}},
     };
     CHECK(FORM_SCHEMA, rows);
 }
@@ -469,6 +489,7 @@ int main(void)
         cmocka_unit_test(formats),
         cmocka_unit_test(lists),
         cmocka_unit_test(objects),
+        cmocka_unit_test(closed_objects),
         cmocka_unit_test(several_schemas),
         cmocka_unit_test(expressions),
         cmocka_unit_test(refusals),

@@ -51,7 +51,7 @@ static void masks_are_exact(void **state)
         {FORM_REGEX, "\"([a-z ]|[A-Z]\\\\.)*\""},
         {FORM_SCHEMA,
          "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"integer\"},\"on\":{\"type\":\"string\"}},"
-         "\"required\":[\"on\"]}"},
+         "\"required\":[\"on\"],\"additionalProperties\":true}"},
         {FORM_SCHEMA,
          "{\"type\":\"array\",\"items\":{\"enum\":[\"little\",\"lit\",\"big\",7]},\"minItems\":2,\"maxItems\":5}"},
         {FORM_SCHEMA, "{\"type\":\"number\",\"minimum\":-20,\"maximum\":1000}"},
@@ -66,7 +66,7 @@ static void masks_are_exact(void **state)
          "{\"type\":\"object\",\"properties\":{\"\u0436\":{\"type\":\"null\"},\"o\\\"o\":{\"type\":\"null\"}},"
          "\"additionalProperties\":{\"type\":\"object\",\"properties\":{\"lit\":{\"type\":\"null\"},\"little\":{"
          "\"type\":"
-         "\"null\"}}}}"},
+         "\"null\"}},\"additionalProperties\":true}}"},
     };
     uint64_t seed = 11;
     int n_complete = 0;
@@ -178,7 +178,7 @@ static void chains_are_exact(void **state)
         "{\"type\":\"string\",\"pattern\":\"^ab|cd|A5$\"}",
         "{\"type\":\"object\",\"properties\":{\"abc\":{\"type\":\"string\"},\"AB\":{\"type\":\"string\"},"
         "\"ab\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
-        "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}}}",
+        "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}},\"additionalProperties\":true}",
     };
     struct tokenizer *kept = tokenizer;
     struct lexicon_keeper crowd;
@@ -249,8 +249,8 @@ static void forced_text(void **state)
 static void names_are_near_strings(void **state)
 {
     (void)state;
-    static const char source[] =
-        "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"on\":{\"type\":\"null\"}}}";
+    static const char source[] = "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"on\":{\"type\":"
+                                 "\"null\"}},\"additionalProperties\":true}";
     struct form *form;
     struct err e = {0};
     struct grammar_run r;

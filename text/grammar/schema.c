@@ -179,6 +179,7 @@ static void judge_open(struct schema_builder *b, struct judge *j, const json_t *
     if (!j->needed)
         return;
     struct schema_builder alone = new_builder(&j->graph, b->root, b->made, b->depth + 1);
+    alone.as_open = true;
     const json_t *rest = without(b, without(b, schema, "enum"), "const");
     j->start = schema_rule(&alone, rest);
     free(alone.rule);

@@ -6,8 +6,8 @@
  * refused by name; those that describe them (title, description, default, ...) are ignored.
  *
  * Generated texts are a subset of those that the schema allows: members come in the order of `properties`, then others,
- * which must match patternProperties if there are any; a schema without `type` whose keywords belong to one type means
- * that type. */
+ * which must match patternProperties if there are any, and which an object with `properties` has only if
+ * additionalProperties is given; a schema without `type` whose keywords belong to one type means that type. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 

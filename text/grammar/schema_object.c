@@ -186,7 +186,16 @@ static int pattern_pair(struct object *o, const json_t *patterns)
     return start;
 }
 
-/* The rule of members beyond `properties`, -1 if the schema forbids them. */
+/* Does the object have no other members although the schema allows them? Few mean to allow them. Not if it needs more
+ * members than it lists. */
+static bool closes(const struct object *o, const json_t *schema)
+{
+    return !o->b->as_open && json_object_get(schema, "properties") != NULL &&
+           json_object_get(schema, "additionalProperties") == NULL &&
+           schema_size(o->b, schema, "minProperties", 0) <= o->n;
+}
+
+/* The rule of members beyond `properties`, -1 if there are none. */
 static int free_pair(struct object *o, const json_t *schema)
 {
     struct schema_builder *b = o->b;
@@ -196,7 +205,7 @@ static int free_pair(struct object *o, const json_t *schema)
         return ERR(b->g->e, ERR_INPUT, "schema: patternProperties is %s, expected an object", json_type_name(patterns));
     if (json_object_size(patterns) > 0)
         return pattern_pair(o, patterns);
-    if (json_is_false(more))
+    if (json_is_false(more) || closes(o, schema))
         return -1;
     bool any = more == NULL || json_is_true(more);
     if (any && b->any_value < 0)

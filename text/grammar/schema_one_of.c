@@ -12,8 +12,8 @@ static json_t *only_required(const json_t *schema)
     return json_array_size(names) == 1 && json_is_string(name) ? name : NULL;
 }
 
-/* An object with the name and without those of the other alternatives. */
-static json_t *with_name(const json_t *name, const json_t *names)
+/* An object with the name and without those of the other alternatives. open: others may come. */
+static json_t *with_name(const json_t *name, const json_t *names, bool open)
 {
     json_t *others = json_object();
     for (size_t i = 0; others != NULL && i < json_array_size(names); i++) {
@@ -23,13 +23,15 @@ static json_t *with_name(const json_t *name, const json_t *names)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:[O], s:o}", "type", "object", "required", name, "properties", others);
+    return json_pack("{s:s, s:[O], s:o, s:o*}", "type", "object", "required", name, "properties", others,
+                     "additionalProperties", open ? json_true() : NULL);
 }
 
 json_t *schema_exclusive(const json_t *list, const json_t *rest)
 {
     json_t *names = json_array(), *made = json_array();
     size_t n = json_array_size(list);
+    bool open = json_object_get(rest, "properties") == NULL && json_object_get(rest, "additionalProperties") == NULL;
     bool told =
         names != NULL && made != NULL && n > 1 && n <= MOST && json_object_get(rest, "patternProperties") == NULL;
     for (size_t i = 0; told && i < n; i++) {
@@ -37,7 +39,7 @@ json_t *schema_exclusive(const json_t *list, const json_t *rest)
         told = name != NULL && !schema_lists(names, name) && json_array_append(names, name) == 0;
     }
     for (size_t i = 0; told && i < n; i++)
-        told = json_array_append_new(made, with_name(json_array_get(names, i), names)) == 0;
+        told = json_array_append_new(made, with_name(json_array_get(names, i), names, open)) == 0;
     json_decref(names);
     if (told)
         return made;

@@ -35,6 +35,7 @@ struct schema_builder {
     int format[SCHEMA_FORMATS]; /* rules of strings with a format, after their first quote; -1: not made yet */
     json_t *made;               /* array of the schemas that merging made, which live as long as the builder */
     int depth, n_merges;
+    bool as_open; /* objects are as open as the schema says: values are judged, not generated */
 };
 
 /* ---- schema.c ---- */
