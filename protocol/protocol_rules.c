@@ -16,10 +16,8 @@ static void read_lengths(struct protocol_generate *g, const struct fields *f, st
     (void)fields_name(f, FIELD_MAX_TOKENS, -1, g->limit_field);
     r->max_tokens = (int)fields_int(f, FIELD_MAX_TOKENS, chat ? PROTOCOL_FILL : DEFAULT_MAX_TOKENS, PROTOCOL_FILL,
                                     PROTOCOL_MAX_TOKENS, error);
-    if (r->max_tokens == 0)
-        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected -1 (as many as fit) or at least 1");
     r->sampling.min_tokens =
-        (int32_t)fields_int(f, FIELD_MIN_TOKENS, 0, 0, r->max_tokens > 0 ? r->max_tokens : PROTOCOL_MAX_TOKENS, error);
+        (int32_t)fields_int(f, FIELD_MIN_TOKENS, 0, 0, r->max_tokens >= 0 ? r->max_tokens : PROTOCOL_MAX_TOKENS, error);
 }
 
 /* do_sample false is another way to say temperature 0. Beams are not sampled. */
@@ -281,6 +279,21 @@ static void read_stream(struct protocol_generate *g, const struct fields *f, boo
                     "not implemented with best_of above n or beams: the best are known last");
 }
 
+/* max_tokens 0: the prompt alone is echoed or scored. A token is generated all the same, and not reported. */
+static void read_prompt_alone(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
+{
+    if (g->rules.max_tokens != 0)
+        return;
+    if (!g->echo && !g->rules.want_prompt_logprobs)
+        fields_fail(f, FIELD_MAX_TOKENS, -1, error,
+                    "found 0, expected -1 (as many as fit) or at least 1, or \"echo\" or \"prompt_logprobs\" with it");
+    if (g->stream || g->search.num_beams > 1)
+        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected at least 1 with %s",
+                    g->stream ? "\"stream\"" : "beams");
+    g->prompt_alone = true;
+    g->rules.max_tokens = 1;
+}
+
 /* Checks the rules of the search, and reports the name that the client used. */
 static int check_search(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
@@ -305,6 +318,7 @@ int protocol_read_rules(struct protocol_message *m, const struct fields *f, cons
     read_echo(g, f, error);
     read_logprobs(g, f, error);
     read_stream(g, f, may_stream, error);
+    read_prompt_alone(g, f, error);
     g->rules.skip_special = fields_bool(f, FIELD_SKIP_SPECIAL_TOKENS, true, error);
     g->priority = (int)fields_int(f, FIELD_PRIORITY, 0, INT32_MIN, INT32_MAX, error);
     protocol_read_form(m, f, error);

@@ -114,6 +114,14 @@ static void take_apart(const struct task *task, struct reply_choice *choice)
     choice->calls = n > 0;
 }
 
+/* The token that was generated because the prompt alone was wanted is not in the reply. */
+static void drop_output(struct reply_choice *choice)
+{
+    choice->bytes = choice->n_tokens = 0;
+    if (choice->finish == FINISH_STOP)
+        choice->finish = FINISH_LENGTH;
+}
+
 /* Returns the text if it was made for this (echo); it is freed after the reply. */
 static char *fill_choice(const struct task *task, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
 {
@@ -132,6 +140,8 @@ static char *fill_choice(const struct task *task, const struct tokenizer *t, int
     choice->n_tokens = r->output.n;
     choice->logprobs = g->rules.want_logprobs ? r->logprobs : NULL;
     choice->n_top = g->rules.sampling.n_top;
+    if (g->prompt_alone)
+        drop_output(choice);
     const struct choices *choices = &task->choices[i];
     choice->has_score = choices->score != NULL;
     choice->score = choice->has_score ? choices->score[c] : 0;
@@ -156,6 +166,8 @@ static struct reply_usage usage_of(const struct task *task)
         for (int c = 0; c < task->n_choices && set->choice != NULL && set->choice[c] != NULL; c++)
             u.completion_tokens += (int64_t)set->choice[c]->output.n;
     }
+    if (task->message.generate.prompt_alone)
+        u.completion_tokens = 0;
     return u;
 }
 

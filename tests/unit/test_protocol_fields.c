@@ -81,7 +81,7 @@ static const struct {
      V_max_tokens,
      16,
      {{"1", 1}, {"16777216", 16777216}, {"-1", PROTOCOL_FILL}, {"16.0", 16}, {"null", 16}},
-     {{"0", "found 0, expected -1 (as many as fit) or at least 1"},
+     {{"0", "found 0, expected -1 (as many as fit) or at least 1, or \"echo\" or \"prompt_logprobs\" with it"},
       {"-2", "found -2, expected an integer in [-1, 16777216]"},
       {"16777217", "found 16777217, expected an integer in [-1, 16777216]"},
       {"1.5", "found a real number, expected an integer in [-1, 16777216]"},
@@ -456,6 +456,15 @@ static void relates_fields(void **state)
     g = good(&t, "{\"prompt\": \"p\", \"logprobs\": false, \"top_logprobs\": 0}");
     assert_false(g->rules.want_logprobs);
     close_trial(&t);
+    g = good(&t, "{\"prompt\": \"p\", \"max_tokens\": 0, \"prompt_logprobs\": 0}");
+    assert_true(g->prompt_alone && g->rules.max_tokens == 1);
+    close_trial(&t);
+    bad("{\"prompt\": \"p\", \"max_tokens\": 0, \"echo\": true, \"stream\": true}", 400, "max_tokens",
+        "found 0, expected at least 1 with \"stream\"");
+    bad("{\"prompt\": \"p\", \"max_tokens\": 0, \"echo\": true, \"num_beams\": 2}", 400, "max_tokens",
+        "found 0, expected at least 1 with beams");
+    bad("{\"prompt\": \"p\", \"max_tokens\": 0, \"echo\": true, \"min_tokens\": 1}", 400, "min_tokens",
+        "found 1, expected an integer in [0, 0]");
     g = good(&t, "{\"prompt\": \"p\", \"logprobs\": 5, \"echo\": true}");
     assert_true(g->rules.want_prompt_logprobs);
     assert_int_equal(g->rules.sampling.n_prompt_top, 5);
