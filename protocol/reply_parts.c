@@ -82,11 +82,30 @@ json_t *reply_token_text(const struct tokenizer *t, int32_t id)
     return value;
 }
 
+/* The bytes that a token stands for within a text, if they are not its own text: it is a part of a character, a special
+ * token, which stands for none, or a word after a space that a text does not begin with. */
+static void put_token_bytes(json_t *entry, const struct tokenizer *t, int32_t id, bool *good)
+{
+    const json_t *text = json_object_get(entry, "token");
+    struct text_buffer piece = {0};
+    struct err e = {0};
+    bool known = t != NULL && tokenizer_token_bytes(t, id, &piece, &e) == 0;
+    if (known && (piece.bytes != json_string_length(text) ||
+                  (piece.bytes > 0 && memcmp(piece.data, json_string_value(text), piece.bytes) != 0))) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < piece.bytes; i++)
+            reply_append(list, json_integer((unsigned char)piece.data[i]), good);
+        reply_put(entry, "bytes", list, good);
+    }
+    text_free(&piece);
+}
+
 static json_t *token_entry(const struct tokenizer *t, int32_t id, float logprob, bool *good)
 {
     json_t *entry = json_object();
     reply_put(entry, "token_id", json_integer(id), good);
     reply_put(entry, "token", reply_token_text(t, id), good);
+    put_token_bytes(entry, t, id, good);
     reply_put(entry, "logprob", json_logprob(logprob), good);
     return entry;
 }

@@ -27,9 +27,12 @@ static json_t *name_of(const json_t *entry, const struct openai_request *r)
 
 /* ---------------------------------------------------------------- chats */
 
-/* The bytes of a token's text; null for a part of a character, whose text is U+FFFD. */
-static json_t *bytes_of(const char *text)
+/* The bytes of a token, or of a special token's name; null if a part of a character comes without its bytes. */
+static json_t *bytes_of(const json_t *entry)
 {
+    const char *text = json_string_value(json_object_get(entry, "token"));
+    if (json_array_size(json_object_get(entry, "bytes")) > 0)
+        return json_incref(json_object_get(entry, "bytes"));
     if (text == NULL || strstr(text, "\xef\xbf\xbd") != NULL)
         return json_null();
     json_t *list = json_array();
@@ -40,9 +43,8 @@ static json_t *bytes_of(const char *text)
 
 static json_t *chat_entry(const json_t *entry, const struct openai_request *r)
 {
-    const char *text = json_string_value(json_object_get(entry, "token"));
     return json_pack("{s:o, s:O?, s:o}", "token", name_of(entry, r), "logprob", json_object_get(entry, "logprob"),
-                     "bytes", bytes_of(text));
+                     "bytes", bytes_of(entry));
 }
 
 static json_t *chat_logprobs(const json_t *content, const struct openai_request *r)

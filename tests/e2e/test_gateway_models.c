@@ -77,6 +77,12 @@ static void requests(void)
     expect("POST", "/v1/chat/completions", "",
            "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A fox\"}],\"max_tokens\":2}", 200,
            "\"model\":\"two\"");
+    /* Token 174 is the first byte of characters beyond U+FFFF. */
+    expect("POST", "/v1/chat/completions", "",
+           "{\"model\":\"two\",\"messages\":[{\"role\":\"user\",\"content\":\"A "
+           "fox\"}],\"max_tokens\":1,\"temperature\":0,"
+           "\"logprobs\":true,\"logit_bias\":{\"174\":100}}",
+           200, "\"bytes\":[240]");
     expect("POST", "/tokenize", "", "{\"model\":\"two\",\"prompt\":\"Once upon\"}", 200, "\"count\":3");
     expect("POST", "/v1/completions", "", "{\"prompt\":\"a\"}", 400, "several models");
     expect("POST", "/models", "", "{\"url\":\"a\"}", 400, "model_name: missing");

@@ -155,9 +155,9 @@ static void logprobs(void **state)
     expect(reply_generate(&r, &n), &n,
            "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"\",\"token_ids\":[0,1],\"logprobs\":{\"content\":["
            "{\"token_id\":0,\"token\":\"a\",\"logprob\":-0.1,\"top_logprobs\":[{\"token_id\":0,\"token\":\"a\","
-           "\"logprob\":-0.1},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"logprob\":-9999.0}]},"
+           "\"logprob\":-0.1},{\"token_id\":2,\"token\":\"\xef\xbf\xbd\",\"bytes\":[226],\"logprob\":-9999.0}]},"
            "{\"token_id\":1,\"token\":\" "
-           "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"logprob\":"
+           "b\",\"logprob\":-2.5,\"top_logprobs\":[{\"token_id\":3,\"token\":\"<s>\",\"bytes\":[],\"logprob\":"
            "-0.25},{\"token_id\":1,\"token\":\" b\",\"logprob\":-2.5}]}]},\"finish_reason\":null}],\"seed\":0}");
     choice = (struct reply_choice){.prompt_id = prompt, .n_prompt = 3, .prompt_logprobs = sampled, .n_prompt_top = 0};
     expect(reply_generate(&r, &n), &n,
