@@ -1,14 +1,7 @@
 /* protocol/reply_openai.c - bodies of the OpenAI API, for the result lines of batches. See reply_parts.h. */
+#include "base/text_places.h"
 #include "protocol/reply_parts.h"
-
-/* Characters, not bytes: `text_offset` counts these. */
-static json_int_t characters(const char *text)
-{
-    json_int_t n = 0;
-    for (; text != NULL && *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
+#include "text/tokenizer/tokenizer.h"
 
 /* {token: logprob} of the likeliest; null if none were requested. */
 static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
@@ -24,15 +17,28 @@ static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int
 
 struct legacy_lists {
     json_t *tokens, *logprobs, *top, *offsets;
-    json_int_t offset;
+    struct text_places places;
 };
+
+/* The token's place in the text. A special token stands for no bytes, but may be spelled out there. */
+static json_int_t place_of(struct text_places *places, const struct tokenizer *t, int32_t id, const json_t *name)
+{
+    struct text_buffer piece = {0};
+    struct err e = {0};
+    bool known = t != NULL && tokenizer_token_bytes(t, id, &piece, &e) == 0 && piece.bytes > 0;
+    int64_t place = known ? text_place(places, piece.data, piece.bytes)
+                    : json_is_string(name)
+                        ? text_place_of_name(places, json_string_value(name), json_string_length(name))
+                        : places->begun;
+    text_free(&piece);
+    return place;
+}
 
 static void add_token(struct legacy_lists *l, const struct tokenizer *t, int32_t id, const struct sampled *s, int n_top,
                       bool *good)
 {
     json_t *text = reply_token_text(t, id);
-    reply_append(l->offsets, json_integer(l->offset), good);
-    l->offset += characters(json_string_value(text));
+    reply_append(l->offsets, json_integer(place_of(&l->places, t, id, text)), good);
     reply_append(l->tokens, text, good);
     reply_append(l->logprobs, s != NULL ? json_logprob(s->logprob) : json_null(), good);
     reply_append(l->top, s != NULL ? likeliest(t, s, n_top, good) : json_null(), good);
@@ -41,7 +47,11 @@ static void add_token(struct legacy_lists *l, const struct tokenizer *t, int32_t
 /* Log-probabilities of completions; with echo the prompt's tokens come first, the very first without a probability. */
 static json_t *legacy_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool echo, bool *good)
 {
-    struct legacy_lists l = {json_array(), json_array(), json_array(), json_array(), 0};
+    struct legacy_lists l = {json_array(),
+                             json_array(),
+                             json_array(),
+                             json_array(),
+                             {c->text != NULL ? c->text : "", c->text != NULL ? c->bytes : 0, 0, 0}};
     json_t *object = json_object();
     for (size_t i = 0; echo && c->prompt_logprobs != NULL && i < c->n_prompt; i++)
         add_token(&l, t, c->prompt_id[i], i > 0 ? &c->prompt_logprobs[i - 1] : NULL, c->n_prompt_top, good);

@@ -28,7 +28,8 @@ void reply_put_failure(json_t *object, const struct reply_choice *c, bool *good)
 /* The decoded text of a token alone; t NULL: null. */
 json_t *reply_token_text(const struct tokenizer *t, int32_t id);
 
-/* [{"token_id", "token", "logprob", "top_logprobs": [..]}], after a null for a token that has none. */
+/* [{"token_id", "token", "bytes", "logprob", "top_logprobs": [..]}], "bytes" if they are not the token's, after a null
+ * for a token that has none. */
 json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_t n, int n_top, bool first_is_null,
                        bool *good);
 /* "prompt_token_ids" and "prompt_logprobs", if they are wanted. */

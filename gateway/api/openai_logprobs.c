@@ -1,18 +1,10 @@
 /* gateway/api/openai_logprobs.c - translates the log-probabilities of docs/protocol.md to those of OpenAI's two
  * APIs. */
+#include "base/text_places.h"
 #include "gateway/api/openai.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Characters, not bytes. */
-static int64_t characters(const char *text)
-{
-    int64_t n = 0;
-    for (; text != NULL && *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
 
 /* The text of a token, or "token_id:5". */
 static json_t *name_of(const json_t *entry, const struct openai_request *r)
@@ -69,7 +61,7 @@ static json_t *chat_logprobs(const json_t *content, const struct openai_request 
 
 struct legacy {
     json_t *tokens, *logprobs, *top, *offsets;
-    int64_t *offset;
+    struct text_places places;
 };
 
 /* {text: logprob} of the likeliest, and of the token itself. If two tokens have one text, the likelier one stays. */
@@ -88,39 +80,65 @@ static json_t *likeliest_tokens(const json_t *entry, const struct openai_request
     return object;
 }
 
-/* entry: json null for the very first token of a prompt, whose text is `first`. */
-static void add_token(struct legacy *l, const json_t *entry, const char *first, const struct openai_request *r)
+/* The token's place in the text. A special token, which has no bytes, may be spelled out there. */
+static int64_t place_of(struct text_places *places, const json_t *entry)
 {
-    bool known = json_is_object(entry);
-    const char *text = known ? json_string_value(json_object_get(entry, "token")) : first;
-    (void)json_array_append_new(l->tokens, known ? name_of(entry, r) : json_string(first));
-    (void)json_array_append_new(l->offsets, json_integer(*l->offset));
-    *l->offset += characters(text);
-    if (known)
-        (void)json_array_append(l->logprobs, json_object_get(entry, "logprob"));
-    else
-        (void)json_array_append_new(l->logprobs, json_null());
-    (void)json_array_append_new(l->top, known ? likeliest_tokens(entry, r) : json_null());
+    const json_t *text = json_object_get(entry, "token"), *bytes = json_object_get(entry, "bytes");
+    const char *name = json_is_string(text) ? json_string_value(text) : "";
+    char piece[256];
+    size_t n = json_array_size(bytes) < sizeof piece ? json_array_size(bytes) : sizeof piece;
+    for (size_t i = 0; i < n; i++)
+        piece[i] = (char)json_integer_value(json_array_get(bytes, i));
+    if (n > 0)
+        return text_place(places, piece, n);
+    return bytes != NULL ? text_place_of_name(places, name, json_string_length(text))
+                         : text_place(places, name, json_string_length(text));
+}
+
+static void add_token(struct legacy *l, const json_t *entry, const struct openai_request *r)
+{
+    (void)json_array_append_new(l->offsets, json_integer((json_int_t)place_of(&l->places, entry)));
+    (void)json_array_append_new(l->tokens, name_of(entry, r));
+    (void)json_array_append(l->logprobs, json_object_get(entry, "logprob"));
+    (void)json_array_append_new(l->top, likeliest_tokens(entry, r));
+}
+
+/* The very first token of a prompt, which has no log-probability, and which the text may lack. */
+static void add_first_token(struct legacy *l, const json_t *choice, const struct openai_request *r)
+{
+    json_t *text = json_object_get(choice, "prompt_first_token");
+    json_t *id = json_array_get(json_object_get(choice, "prompt_token_ids"), 0);
+    json_t *entry = json_pack("{s:o, s:O*, s:[]}", "token", text != NULL ? json_incref(text) : json_string(""),
+                              "token_id", id, "bytes");
+    (void)json_array_append_new(l->offsets, json_integer((json_int_t)place_of(&l->places, entry)));
+    (void)json_array_append_new(l->tokens, name_of(entry, r));
+    (void)json_array_append_new(l->logprobs, json_null());
+    (void)json_array_append_new(l->top, json_null());
+    json_decref(entry);
 }
 
 static json_t *legacy_logprobs(const json_t *choice, const json_t *content, const struct openai_request *r,
                                int64_t *offset)
 {
-    struct legacy l = {json_array(), json_array(), json_array(), json_array(), offset};
-    const char *first = json_string_value(json_object_get(choice, "prompt_first_token"));
-    char id[40];
-    const json_t *entry;
+    const json_t *text = json_object_get(choice, "text"), *entry;
+    struct legacy l = {json_array(),
+                       json_array(),
+                       json_array(),
+                       json_array(),
+                       {json_is_string(text) ? json_string_value(text) : "", json_string_length(text), 0, *offset}};
     size_t i;
-    (void)snprintf(id, sizeof id, "token_id:%lld",
-                   (long long)json_integer_value(json_array_get(json_object_get(choice, "prompt_token_ids"), 0)));
     json_array_foreach(r->echo ? json_object_get(choice, "prompt_logprobs") : NULL, i, entry)
     {
-        add_token(&l, entry, r->ids_as_tokens ? id : first != NULL ? first : "", r);
+        if (i == 0)
+            add_first_token(&l, choice, r);
+        else
+            add_token(&l, entry, r);
     }
     json_array_foreach(content, i, entry)
     {
-        add_token(&l, entry, "", r);
+        add_token(&l, entry, r);
     }
+    *offset = l.places.begun;
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", l.tokens, "token_logprobs", l.logprobs, "top_logprobs", l.top,
                      "text_offset", l.offsets);
 }

@@ -3,10 +3,12 @@
 
 #include "base/json.h"
 #include "protocol/reply.h"
+#include "protocol/reply_parts.h"
 #include "text/tokenizer/tokenizer.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct tokenizer *tokenizer;
 
@@ -167,6 +169,39 @@ static void logprobs(void **state)
            "\"prompt_first_token\":\"<s>\",\"prompt_first_is_special\":true,\"finish_reason\":null}],\"seed\":0}");
 }
 
+/* A batch's completion: text_offset indexes the text, which has no special token, and the parts of a character. */
+static void offsets(void **state)
+{
+    (void)state;
+    static const int32_t prompt[] = {3, 0, 1}, parts[] = {2, 0};
+    struct reply_choice choice = {.text = "a b\xef\xbf\xbd"
+                                          "a",
+                                  .bytes = 7,
+                                  .token_id = parts,
+                                  .n_tokens = 2,
+                                  .finish = FINISH_LENGTH,
+                                  .logprobs = sampled,
+                                  .prompt_id = prompt,
+                                  .n_prompt = 3,
+                                  .prompt_logprobs = sampled};
+    const struct reply r = {.model = "m",
+                            .tokenizer = tokenizer,
+                            .n_choices = 1,
+                            .choice = &choice,
+                            .usage = &usage,
+                            .timing = &timing,
+                            .echo = true};
+    bool good = true;
+    json_t *body = reply_openai_body(&r, false, "cmpl-1", 5, &good);
+    char *text = json_text(body, JSON_COMPACT);
+    assert_true(good);
+    assert_non_null(text);
+    if (strstr(text, "\"text_offset\":[0,0,1,3,4]") == NULL)
+        fail_msg("%s", text);
+    free(text);
+    json_decref(body);
+}
+
 /* A prompt serialised in advance appears in the event as if serialised with it, whatever the prompt and the names
  * contain. */
 static void events_after_a_prompt(void **state)
@@ -316,13 +351,9 @@ static void repairs_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generate),
-        cmocka_unit_test(drafts),
-        cmocka_unit_test(logprobs),
-        cmocka_unit_test(events),
-        cmocka_unit_test(events_after_a_prompt),
-        cmocka_unit_test(operations),
-        cmocka_unit_test(repairs_text),
+        cmocka_unit_test(generate),   cmocka_unit_test(drafts),       cmocka_unit_test(logprobs),
+        cmocka_unit_test(offsets),    cmocka_unit_test(events),       cmocka_unit_test(events_after_a_prompt),
+        cmocka_unit_test(operations), cmocka_unit_test(repairs_text),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
