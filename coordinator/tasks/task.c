@@ -133,9 +133,9 @@ static int open_choices(struct task *task, int i)
     return 0;
 }
 
-/* Bytes of JSON per token: its id and some text, and an id and a number per log-probability. */
+/* Bytes of JSON per token: its id and some text, and per log-probability an id, a text, its bytes and a number. */
 #define TOKEN_BYTES   16
-#define LOGPROB_BYTES 64
+#define LOGPROB_BYTES 96
 
 /* The parts of a reply's maximum size. */
 struct reply_demand {

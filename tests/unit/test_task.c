@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define TOKEN   16 /* bytes: as in docs/serve.md */
-#define LOGPROB 64
+#define LOGPROB 96
 #define LONGEST (INT32_MAX - 1)
 
 struct ask {
