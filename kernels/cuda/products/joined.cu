@@ -10,11 +10,13 @@
 #include <type_traits>
 
 /* Sizes for which it is faster than the other kernels, as measured on Hopper. */
-#define JOINED_LEAST 17 /* tokens */
-#define JOINED_MOST  64
-#define JOINED_LOW   96   /* rows of a tile, at most */
-#define JOINED_BUSY  0.45 /* the least share of clusters that have a tile */
-#define JOINED_COLS  4096 /* the fewest */
+#define JOINED_LEAST  17 /* tokens */
+#define JOINED_MOST   64
+#define JOINED_LOW    96   /* rows of a tile, at most */
+#define JOINED_BUSY   0.45 /* the least share of clusters that have a tile */
+#define JOINED_COLS   2560 /* of 16-bit weights, the fewest; matrices of up to as many rows may have JOINED_NARROW */
+#define JOINED_NARROW 2048
+#define JOINED_CODES  4096 /* of weights in 8 bits, the fewest */
 
 static int ceiling(int n, int of)
 {
@@ -115,13 +117,20 @@ void prepare_joined_products(struct queue *q)
     prepare_forms<true>(q);
 }
 
-/* Is the kernel faster than the other ones? It depends on the sizes and the device only. columns: of a chunk */
-static bool is_faster(const struct queue *q, const struct weight *w, int n_tokens, int columns)
+/* The fewest columns of 16-bit weights with so many rows for which the kernel is faster. */
+static int least_columns(int rows)
 {
-    if (w->rows % 8 != 0 || w->cols % columns != 0)
+    return rows <= JOINED_COLS ? JOINED_NARROW : JOINED_COLS;
+}
+
+/* Is the kernel faster than the other ones? It depends on the sizes and the device only. columns: of a chunk, least: of
+ * a row */
+static bool is_faster(const struct queue *q, const struct weight *w, int n_tokens, int columns, int least)
+{
+    if (w->rows % 8 != 0 || w->cols % columns != 0 || w->cols < least)
         return false;
     int box = rows_of_tile(q, w->rows);
-    return n_tokens >= JOINED_LEAST && n_tokens <= JOINED_MOST && box <= JOINED_LOW && w->cols >= JOINED_COLS &&
+    return n_tokens >= JOINED_LEAST && n_tokens <= JOINED_MOST && box <= JOINED_LOW &&
            ceiling(w->rows, box) >= JOINED_BUSY * clusters_of(q);
 }
 
@@ -144,7 +153,7 @@ bool product_by_clusters(struct queue *q, void *out, const void *x, const struct
         ((uintptr_t)w->data | (uintptr_t)x | (uintptr_t)out) % 16 != 0)
         return false;
     const int columns = JOINED_SPAN / 2;
-    if (!is_faster(q, w, n_tokens, columns))
+    if (!is_faster(q, w, n_tokens, columns, least_columns(w->rows)))
         return false;
     const CUtensorMapDataType type =
         q->act == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -163,7 +172,7 @@ bool product_by_clusters(struct queue *q, void *out, const void *x, const struct
 bool clusters_take_inputs(const struct queue *q, const struct weight *w, int n_tokens)
 {
     return many_encoder(q) != NULL && q->act != DTYPE_F32 && code_groups(&w->form, w->cols) == 1 &&
-           is_faster(q, w, n_tokens, JOINED_SPAN);
+           is_faster(q, w, n_tokens, JOINED_SPAN, JOINED_CODES);
 }
 
 bool inputs_by_clusters(struct queue *q, void *out, const coded_inputs &x, const struct weight *w,
