@@ -86,6 +86,7 @@ struct batch {
      * of blocks with a key that some token sees are valid. */
     const int32_t *block_table;
     int blocks_per_slot;
+    int longest;        /* no sequence has more tokens, those of this step included; 0: not known */
     int windowed_table; /* the table of windowed layers begins this many entries after block_table; 0: it is the same */
     const struct prefixes *prefixes; /* of the n_alone tokens and block_table; NULL: not searched */
 };

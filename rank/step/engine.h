@@ -23,6 +23,7 @@ struct decode_graph {
     bool persistent;                             /* in which of the two ways */
     bool late;                                   /* without its last part, which engine_choose runs */
     bool mixed;                                  /* several tokens may belong to one sequence */
+    int longest;                                 /* struct batch */
     double separate_seconds, persistent_seconds; /* time of a step on the slowest rank, measured at start; 0: not
                                                     measured */
     void *graph[ENGINE_FLIGHTS];                 /* per flight, with its memory; NULL: not recorded yet */
@@ -31,9 +32,9 @@ struct decode_graph {
 };
 
 /* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose. As separate
- * operations: whole steps of a sequence that is too long for the persistent one (persistent_step.longest), and small
- * ones that verify drafts, with several tokens of a sequence. */
-enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_MIXED, DECODE_KINDS };
+ * operations: whole steps of a sequence that is too long for the persistent one (persistent_step.longest), those of
+ * short sequences (engine.short_tokens), and small ones that verify drafts, with several tokens of a sequence. */
+enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_SHORT, DECODE_MIXED, DECODE_KINDS };
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -73,6 +74,7 @@ struct engine {
     /* [DECODE_KINDS][n_decode] ascending; NULL: the device has no graphs. */
     struct decode_graph *decode;
     int n_decode;
+    int short_tokens; /* separate operations are faster if they know that no sequence has more tokens; 0: not so */
     double choose_seconds, record_seconds; /* time spent on measuring the two ways, and on recording */
     int32_t *block_table;                  /* device [kinds of KV blocks, max_seqs, blocks per slot] */
     struct prefixes *prefixes;             /* device; of the current step, if its plan says that sequences share */

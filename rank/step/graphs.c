@@ -2,6 +2,7 @@
 #include "rank/step/graphs.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/invariance.h"
 #include "rank/step/step.h"
 #include "rank/step/step_inputs.h"
 #include "rank/world/agree.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 
 #define MAX_SIZE 256 /* sequences; larger batches run without a graph, since the work hides their launches */
+#define SHORT    768 /* tokens of a sequence whose attention a batch-invariant device does as one operation */
 #define N_WARM   2
 #define N_TIMED  4
 
@@ -113,7 +115,10 @@ static int list_sizes(struct engine *g, int most, struct err *e)
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++)
         for (int kind = 0; kind < DECODE_KINDS; kind++)
             g->decode[kind * g->n_decode + i] =
-                (struct decode_graph){.n_tokens = n, .late = kind == DECODE_LATE, .mixed = kind == DECODE_MIXED};
+                (struct decode_graph){.n_tokens = n,
+                                      .late = kind == DECODE_LATE,
+                                      .mixed = kind == DECODE_MIXED,
+                                      .longest = kind == DECODE_SHORT ? g->short_tokens : 0};
     return 0;
 }
 
@@ -189,6 +194,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
     double started = seconds_now();
     if (g->ops->async == NULL || most < 1)
         return 0;
+    g->short_tokens = !g->ops->shares_host_memory && is_batch_invariant(g->ops, g->q) ? SHORT : 0;
     if (list_sizes(g, most, e) != 0)
         return -1;
     int n_both = count_of_two_ways(g, n_persistent), n_now = ways == NULL ? g->n_decode : ways->measured ? 0 : n_both;

@@ -190,6 +190,7 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
         .rope_len = g->dev.rope_len,
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
+        .longest = shape->longest,
         .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0,
         .prefixes = shape->shares ? g->prefixes : NULL,
     };

@@ -10,13 +10,14 @@ struct step_shape {
     int n_tokens, n_alone, n_rows, n_sampled, n_scored;
     bool late;   /* sampling and scoring are left to engine_choose */
     bool shares; /* search for sequences that begin with the same blocks */
+    int longest; /* struct batch */
 };
 
 /* The shape of the step that a graph runs. */
 static inline struct step_shape step_shape_of(const struct decode_graph *graph)
 {
     int n = graph->n_tokens;
-    return (struct step_shape){n, graph->mixed ? 0 : n, n, n, 0, graph->late, false};
+    return (struct step_shape){n, graph->mixed ? 0 : n, n, n, 0, graph->late, false, graph->longest};
 }
 
 /* Enqueue all of the device's work: from the flight's index arrays in host memory to its results there. persistent: a

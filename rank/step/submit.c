@@ -28,8 +28,8 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
     if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
         graphs_record(g, graph, which);
     if (graph == NULL) {
-        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows,    f->n_sampled,
-                                         f->n_scored, p->n_late > 0,  p->shares > 0};
+        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows,     f->n_sampled,
+                                         f->n_scored, p->n_late > 0,  p->shares > 0, 0};
         step_execute(g, f, &shape, false);
         return;
     }
@@ -53,13 +53,21 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
-/* Is a sequence of the plan so long that the persistent operation is slower? */
-static bool is_long(const struct engine *g, const struct plan *p)
+/* The tokens of the plan's longest sequence. */
+static int longest(const struct plan *p)
 {
-    bool longer = false;
-    for (int i = 0; g->persistent.longest > 0 && i < p->n_seqs; i++)
-        longer = longer || p->seq[i].pos >= g->persistent.longest;
-    return longer;
+    int most = 0;
+    for (int i = 0; i < p->n_seqs; i++)
+        most = p->seq[i].pos + p->seq[i].n_tokens > most ? p->seq[i].pos + p->seq[i].n_tokens : most;
+    return most;
+}
+
+/* The graphs of a decode step that does not leave its tokens to engine_choose. */
+static enum decode_kind kind_of(const struct engine *g, const struct plan *p, bool persistent)
+{
+    if (persistent)
+        return g->persistent.longest > 0 && longest(p) > g->persistent.longest ? DECODE_LONG : DECODE_WHOLE;
+    return longest(p) <= g->short_tokens ? DECODE_SHORT : DECODE_WHOLE;
 }
 
 /* A profile's clocks end with the tokens, so with a profile a step with late masks runs without a graph. So does a step
@@ -71,9 +79,10 @@ static struct decode_graph *find_decode(const struct engine *g, const struct pla
     if (g->profiled)
         return p->n_late > 0 ? NULL : graphs_find(g, p->n_seqs, DECODE_PROFILED);
     struct decode_graph *graph = graphs_find(g, p->n_seqs, p->n_late > 0 ? DECODE_LATE : DECODE_WHOLE);
-    if (graph == NULL || !graph->persistent || !is_long(g, p))
-        return graph;
-    return p->n_late > 0 ? NULL : graphs_find(g, p->n_seqs, DECODE_LONG);
+    enum decode_kind kind = graph != NULL ? kind_of(g, p, graph->persistent) : DECODE_WHOLE;
+    if (p->n_late > 0)
+        return kind == DECODE_LONG ? NULL : graph;
+    return graphs_find(g, p->n_seqs, kind);
 }
 
 /* The graph for a step of a few tokens with several of a sequence: drafts to be verified, or the end of a prompt.

@@ -8,25 +8,11 @@
 #define MOST        256  /* up to which they have it, */
 #define LEAST_GATES 5896 /* with up to 132 multiprocessors */
 
-/* Is the device one for which the kernel is written? Names are "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB". */
-static bool is_hopper(void)
-{
-    static const char *const names[] = {" H100", " H20", " H200", " H800", " GH200"};
-    char id[100], model[sizeof id];
-    if (!backend_is_device())
-        return false;
-    backend_real_ops()->async->identify(backend_real_queue(), id, model, sizeof model);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strstr(model, names[i]) != NULL)
-            return true;
-    return false;
-}
-
 /* Fails if a Hopper GPU lacks the operation for these sizes, although it should have it. */
 static void check_taken(bool taken, int n_tokens, int gates)
 {
-    if (n_tokens >= LEAST && n_tokens <= MOST && gates >= LEAST_GATES && backend_act() != DTYPE_F32 && is_hopper() &&
-        !taken)
+    if (n_tokens >= LEAST && n_tokens <= MOST && gates >= LEAST_GATES && backend_act() != DTYPE_F32 &&
+        backend_is_hopper() && !taken)
         fail_msg("a Hopper GPU has no kernel for 2 x %d rows and %d tokens", gates, n_tokens);
 }
 

@@ -14,6 +14,7 @@ static struct paper_device {
     struct paper_graph {
         int n_tokens;
         bool persistent, mixed;
+        int longest;
     } graph[64];
 } paper;
 
@@ -41,7 +42,8 @@ static void *paper_end(struct queue *q)
     (void)q;
     struct paper_graph *graph = &paper.graph[paper.n_recorded++];
     paper.recording = false;
-    *graph = (struct paper_graph){paper.batch.n_tokens, paper.in_second_way, paper.batch.n_alone == 0};
+    *graph =
+        (struct paper_graph){paper.batch.n_tokens, paper.in_second_way, paper.batch.n_alone == 0, paper.batch.longest};
     return graph;
 }
 
@@ -88,8 +90,8 @@ static void paper_launch(struct queue *q, void *graph)
     (void)q;
     struct engine *g = paper.g;
     const struct paper_graph *recorded = graph;
-    const struct step_shape shape =
-        step_shape_of(&(struct decode_graph){.n_tokens = recorded->n_tokens, .mixed = recorded->mixed});
+    const struct step_shape shape = step_shape_of(
+        &(struct decode_graph){.n_tokens = recorded->n_tokens, .mixed = recorded->mixed, .longest = recorded->longest});
     paper.n_launched++;
     step_execute(g, &g->flight[(g->n_steps + g->shift) % ENGINE_FLIGHTS], &shape, recorded->persistent);
 }
@@ -319,6 +321,36 @@ static void check_mixed_steps(struct world *w)
     close_run(&r);
 }
 
+/* Steps of short sequences have graphs of their own, which say so; one token more, and the graphs of the start do. */
+static void check_short_steps(struct world *w)
+{
+    enum { N = ENGINE_FLIGHTS * 2 + 1, LIMIT = PROMPT + N };
+    struct run r;
+    struct ops ops;
+    struct model_config m = {0};
+    struct step_result result = {0};
+    int32_t plain[N * N_SEQS], brief[N * N_SEQS];
+    char reason[160];
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", whole_batches);
+    decode(&r, N, plain);
+    open_paper(&r, &ops, false, NULL);
+    struct engine *g = &r.instance.engine;
+    g->short_tokens = LIMIT;
+    for (int i = 0; i < g->n_decode; i++)
+        g->decode[DECODE_SHORT * g->n_decode + i].longest = LIMIT;
+    int at_first = paper.n_recorded;
+    decode(&r, N, brief);
+    int said = paper.batch.longest, recorded = paper.n_recorded - at_first;
+    step(&r, LIMIT, 1, &result);
+    (void)snprintf(reason, sizeof reason, "longest %d, then %d; %d recorded, then %d", said, paper.batch.longest,
+                   recorded, paper.n_recorded - at_first);
+    tap_all(said == LIMIT && paper.batch.longest == 0 && recorded == ENGINE_FLIGHTS &&
+                paper.n_recorded - at_first == recorded,
+            reason, "steps of short sequences have graphs of their own");
+    tap_all(memcmp(plain, brief, sizeof plain) == 0, "the tokens differ", "and the tokens of all others");
+    close_run(&r);
+}
+
 int main(int argc, char **argv)
 {
     struct err e = {0};
@@ -327,6 +359,7 @@ int main(int argc, char **argv)
         fatal(&e);
     check_recorded_later(&w);
     check_mixed_steps(&w);
+    check_short_steps(&w);
     if (w.n_ranks == 1) /* the persistent step of several ranks needs devices that share memory */
         check_known_ways(&w);
     int status = tap_done();

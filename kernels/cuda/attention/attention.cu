@@ -11,17 +11,14 @@
 #include "kernels/cuda/attention/attention_host.cuh"
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
-#include "kernels/cuda/attention/attention_same_parts.cuh"
 #include "kernels/invariance.h"
 
 #include <stdlib.h>
 #include <type_traits>
 
-#define LATENT_DIVIDED   128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
-#define LATENT_PARTS     4
-#define SAME_LEAST_PARTS 4  /* into which the steps of an item of attention_same.cuh are divided, if they are */
-#define SAME_PARTS       32 /* at most */
-#define SHARED_BYTES     ((size_t)64 << 20) /* of sums over shared keys */
+#define LATENT_DIVIDED 128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
+#define LATENT_PARTS   4
+#define SHARED_BYTES   ((size_t)64 << 20) /* of sums over shared keys */
 
 /* Combines the warps' sums into the result. */
 template <typename T, int N, typename C>
@@ -293,80 +290,6 @@ static void decode_all(struct queue *q, const attention_args<T, C> &all)
     }
 }
 
-/* Calls f(slots) for the number of pieces in each ring of attention_same: few where many blocks share a multiprocessor.
- */
-template <int N>
-struct ring_slots {
-    static const int value = N;
-};
-template <typename F>
-static void with_slots(bool many, F f)
-{
-    if (many)
-        f(ring_slots<3>());
-    else
-        f(ring_slots<6>());
-}
-
-/* Calls f(halves) for the halves of an item's rows, eight each. */
-template <typename F>
-static void with_halves(int rows, F f)
-{
-    if (rows > 8)
-        f(std::integral_constant<int, 2>());
-    else
-        f(std::integral_constant<int, 1>());
-}
-
-/* Into how many parts the steps of n_items items are divided, 1: they are not. A part for each multiprocessor leaves
- * room there for the blocks that add values. */
-static int same_parts(int n_items, int n_multiprocessors)
-{
-    int parts = n_multiprocessors / n_items;
-    if (parts < SAME_LEAST_PARTS && 2 * n_multiprocessors / n_items >= SAME_LEAST_PARTS)
-        parts = SAME_LEAST_PARTS;
-    return parts < SAME_LEAST_PARTS ? 1 : parts < SAME_PARTS ? parts : SAME_PARTS;
-}
-
-/* Divides the items of n tokens if there is memory for their scores. */
-template <typename T, int HD>
-static void divide_same(const struct queue *q, attention_args<T> *a, int n)
-{
-    using layout = same_layout<HD>;
-    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    size_t n_items = (size_t)n * items_of(&a->heads);
-    size_t steps = (size_t)(a->blocks_per_slot + layout::PAGES - 1) / layout::PAGES;
-    a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
-    a->rows_per_item = a->heads.heads_per_kv < DECODE_ROWS ? a->heads.heads_per_kv : DECODE_ROWS;
-    size_t scores = n_items * steps * (size_t)(a->rows_per_item > 8 ? 16 : 8) * layout::STEP;
-    size_t tops = n_items * steps * DECODE_ROWS * SAME_WARPS;
-    bool fits = n_items * (steps + 1) <= MAX_ITEMS && (scores + tops) * sizeof(float) <= PARTIAL_BYTES;
-    a->partial = s->partial;
-    a->partial_sums = (float2 *)(s->partial + scores);
-    a->n_arrived = s->n_arrived;
-    a->max_parts = steps > SAME_WHOLE && fits ? same_parts((int)n_items, cuda_state(q)->n_multiprocessors) : 1;
-}
-
-/* The first n tokens, each by itself. */
-template <typename T, int HD>
-static void attend_same(struct queue *q, attention_args<T> a, int n)
-{
-    bool early = cuda_state(q)->launches_early;
-    unsigned n_items = (unsigned)items_of(&a.heads);
-    divide_same<T, HD>(q, &a, n);
-    with_slots((size_t)n * n_items > 2 * (size_t)cuda_state(q)->n_multiprocessors, [&](auto slots) {
-        const int SLOTS = decltype(slots)::value;
-        launch_early(q, early, attention_same<T, HD, SLOTS>, dim3((unsigned)n, n_items, (unsigned)a.max_parts),
-                     SAME_WARPS * 32, sizeof(same_shared<T, HD, SLOTS>), a);
-    });
-    if (a.max_parts > 1)
-        with_halves(a.rows_per_item, [&](auto halves) {
-            const int HALVES = decltype(halves)::value;
-            launch_early(q, early, attention_same_values<T, HD, HALVES>, dim3((unsigned)n, n_items, HD / 16),
-                         SAME_THREADS, sizeof(same_ring<HD, HALVES>), a);
-        });
-}
-
 /* A few tokens with neighbours count as single. */
 template <typename T, int HD>
 static void attend_invariant(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
@@ -459,35 +382,6 @@ static cudaError_t allow_cache()
     return rc;
 }
 
-/* The kernels of divided items share multiprocessors, whose memory the driver must not divide for one of them alone. */
-static cudaError_t allow_same_kernel(const void *kernel, size_t bytes)
-{
-    cudaError_t rc = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    return rc != cudaSuccess ? rc
-                             : cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                                    cudaSharedmemCarveoutMaxShared);
-}
-
-template <typename T, int HD>
-static cudaError_t allow_same()
-{
-    cudaError_t rc = cudaSuccess;
-    for (int rows : {8, 16})
-        with_halves(rows, [&](auto halves) {
-            const int HALVES = decltype(halves)::value;
-            if (rc == cudaSuccess)
-                rc = allow_same_kernel((const void *)attention_same_values<T, HD, HALVES>,
-                                       sizeof(same_ring<HD, HALVES>));
-        });
-    for (bool many : {false, true})
-        with_slots(many, [&](auto slots) {
-            const int SLOTS = decltype(slots)::value;
-            if (rc == cudaSuccess)
-                rc = allow_same_kernel((const void *)attention_same<T, HD, SLOTS>, sizeof(same_shared<T, HD, SLOTS>));
-        });
-    return rc;
-}
-
 template <typename T, int HD>
 static cudaError_t allow_shared(bool prompts)
 {
@@ -496,11 +390,7 @@ static cudaError_t allow_shared(bool prompts)
         if (rc == cudaSuccess)
             rc = allow_cache<T, decltype(w)::value, uint8_t>();
     });
-    if (rc == cudaSuccess && prompts)
-        rc = allow_prompts<T, HD>();
-    if (rc == cudaSuccess && prompts)
-        rc = allow_same<T, HD>();
-    return rc;
+    return rc == cudaSuccess && prompts ? allow_prompts<T, HD>() : rc;
 }
 
 extern "C" int cuda_attention_open(struct queue *q, struct err *e)
@@ -526,6 +416,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = cudaMalloc(&s->shared, SHARED_BYTES);
     if (rc == cudaSuccess && s->tensor_cores)
         rc = prepare_fresh_attention();
+    if (rc == cudaSuccess && s->prompts.tiles != NULL)
+        rc = prepare_same_attention();
     if (rc == cudaSuccess && s->tensor_cores)
         rc = latent_open((size_t)shared_bytes, &s->latents);
     const int dims[] = {64, 80, 96, 128, 256};

@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/attention_fresh.cu - qkv_store and attention as one kernel, for batches of single tokens in
- * 16-bit types whose heads attention_fresh.cuh takes. */
+/* kernels/cuda/attention/attention_fresh.cu - qkv_store and attention as one operation, for batches of single tokens in
+ * 16-bit types whose heads attention_fresh.cuh takes. On invariant devices attention_same.cu does it. */
 #include "kernels/cuda/attention/attention_fresh.cuh"
 #include "kernels/cuda/attention/attention_host.cuh"
 #include "kernels/invariance.h"
@@ -52,13 +52,17 @@ static bool takes_rotation(const struct rope *rope, int head_dim, const struct h
            norms->q == NULL && norms->k == NULL && !norms->unit;
 }
 
+/* Returns false if the kernels of invariant devices do not take the batch. */
 template <typename T, int HD>
-static void attend(struct queue *q, const attention_args<T> &a, const fresh_args<T> &f)
+static bool attend(struct queue *q, const attention_args<T> &a, const fresh_args<T> &f)
 {
+    if (cuda_is_invariant(q))
+        return store_and_attend_same<T, HD>(q, a, f);
     if (a.n_tokens <= EVERY_TOKEN_ALONE)
         launch_decode<T, HD>(q, a, fresh_decode<T, HD>, f);
     else
         launch_many<T, HD>(q, a, fresh_many<T, HD>, f);
+    return true;
 }
 
 extern "C" bool cuda_store_and_attend(struct queue *q, void *out, const void *qkv, void *k_cache, void *v_cache,
@@ -67,23 +71,21 @@ extern "C" bool cuda_store_and_attend(struct queue *q, void *out, const void *qk
 {
     nvtx_range range("store_and_attend");
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    if (!s->tensor_cores || cuda_is_invariant(q) || q->act == DTYPE_F32 || batch->n_alone < batch->n_tokens ||
-        batch->prefixes != NULL || !takes_heads(heads) || !takes_rotation(rope, heads->head_dim, norms) ||
+    if (!s->tensor_cores || q->act == DTYPE_F32 || batch->n_alone < batch->n_tokens || batch->prefixes != NULL ||
+        !takes_heads(heads) || !takes_rotation(rope, heads->head_dim, norms) ||
         ((uintptr_t)k_cache | (uintptr_t)v_cache | (uintptr_t)qkv | (uintptr_t)out | (uintptr_t)cos_sin) % 16 != 0)
         return false;
     if (batch->n_tokens < 1 || heads->n_heads < 1)
         return true;
+    bool done = false;
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2) {
             const attention_args<T> a =
                 attention_args_of((T *)out, (const T *)qkv, (const T *)k_cache, (const T *)v_cache, heads, batch);
             const fresh_args<T> f = {cos_sin, (T *)k_cache, (T *)v_cache};
-            if (heads->head_dim == 64)
-                attend<T, 64>(q, a, f);
-            else
-                attend<T, 128>(q, a, f);
+            done = heads->head_dim == 64 ? attend<T, 64>(q, a, f) : attend<T, 128>(q, a, f);
         }
     });
-    return true;
+    return done;
 }

@@ -92,6 +92,15 @@ struct fresh_token {
             store_two(f.v_cache + at, column, v[i]);
         });
     }
+    /* Puts the key into the copy of its block, whose units of 16 bytes lie as ROWS says. */
+    template <typename ROWS>
+    __device__ void put_key(uint4 *block, int row) const
+    {
+        each([&](int i, int column) {
+            *((uint32_t *)(block + ROWS::at(row, column / 8)) + column % 8 / 2) = k[i][0];
+            *((uint32_t *)(block + ROWS::at(row, (HD / 2 + column) / 8)) + column % 8 / 2) = k[i][1];
+        });
+    }
     /* Puts key and value into the copy of their block. */
     __device__ void put(T *k_block, T *v_block, int row) const
     {

@@ -33,6 +33,7 @@ static inline attention_args<T, C> attention_args_of(T *out, const T *qkv, const
     a.slot = batch->slot, a.pos = batch->pos, a.block_table = batch->block_table;
     a.n_tokens = batch->n_tokens, a.n_alone = batch->n_alone;
     a.blocks_per_slot = batch->blocks_per_slot;
+    a.most_blocks = batch->longest > 0 ? (batch->longest + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS : a.blocks_per_slot;
     a.prefixes = batch->prefixes;
     return a;
 }
@@ -84,5 +85,16 @@ static inline void launch_many(struct queue *q, attention_args<T, C> a, K kernel
 
 /* Called once at start where tensor cores are used. */
 cudaError_t prepare_fresh_attention(void);
+
+/* attention_same.cu: the first n tokens, each by itself, with heads that takes_prompts accepts; and tokens as
+ * attention_fresh.cuh takes them, of 64 or 128 elements. false: not supported, or slower. */
+template <typename T, int HD>
+void attend_same(struct queue *q, attention_args<T> a, int n);
+template <typename T>
+struct fresh_args;
+template <typename T, int HD>
+bool store_and_attend_same(struct queue *q, attention_args<T> a, const fresh_args<T> &f);
+/* Called once at start where prompts are supported. */
+cudaError_t prepare_same_attention(void);
 
 #endif

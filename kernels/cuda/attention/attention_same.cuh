@@ -141,22 +141,25 @@ __device__ static inline uint4 operand_of(const float *s)
                       tensor_pack<T>(s[6], s[7]));
 }
 
-template <typename T, int HD, int SLOTS>
+/* TOKEN: stored_token or fresh_token. */
+template <typename T, int HD, int SLOTS, typename TOKEN>
 struct same_warp : same_item<T, HD> {
     using item = same_item<T, HD>;
     using item::a, item::m, item::lane, item::n_steps, item::ids;
     using typename item::layout;
     static const int OWN = layout::OWN, TILES = layout::TILES, KEYS = layout::KEYS;
     same_shared<T, HD, SLOTS> *sh;
+    TOKEN token;
     int warp, tile0, part;
+    uint4 value;        /* of a fresh token: this lane's unit of the warp's columns */
     int slot = 0;       /* of the oldest piece */
     unsigned there = 0; /* a bit for every slot whose keys exist */
     attention_query<T, HD> query;
     prompt_rows<KEYS> rows;
     float out[TILES][4];
 
-    __device__ same_warp(const attention_args<T> &args, same_shared<T, HD, SLOTS> *shared)
-        : item(args, (int)blockIdx.x, (int)blockIdx.y), sh(shared), warp((int)threadIdx.x / 32),
+    __device__ same_warp(const attention_args<T> &args, same_shared<T, HD, SLOTS> *shared, const TOKEN &of_item)
+        : item(args, (int)blockIdx.x, (int)blockIdx.y), sh(shared), token(of_item), warp((int)threadIdx.x / 32),
           tile0((int)threadIdx.x / 32 * TILES), part((int)blockIdx.z)
     {
     }
@@ -218,6 +221,50 @@ struct same_warp : same_item<T, HD> {
         end_fetch();
     }
 
+    /* ---- a fresh token, of an item that is not divided: its key is one of the first step's ---- */
+
+    /* The place of its block among those of the step. */
+    __device__ int fresh_page() const
+    {
+        return m.seen.last / KV_BLOCK_TOKENS % layout::PAGES;
+    }
+    /* The warp's piece of keys that has its key; -1: none has. */
+    __device__ int fresh_piece() const
+    {
+        return n_steps > 0 && fresh_page() / OWN == warp ? fresh_page() % OWN : -1;
+    }
+    __device__ void load_fresh()
+    {
+        if constexpr (TOKEN::FRESH) {
+            const T *row = query_row(a, m.t, a.heads.n_heads + a.heads.n_kv_heads + m.kv);
+            if (lane < TILES && tile0 + lane < HD / 8)
+                value = *(const uint4 *)(row + (tile0 + lane) * 8);
+            token.load(query, a, m, fresh_piece() >= 0);
+        }
+    }
+    /* Puts the key into the copy of its block. */
+    __device__ void put_key(int step)
+    {
+        if constexpr (TOKEN::FRESH) {
+            int piece = fresh_piece();
+            if (step > 0 || piece < 0)
+                return;
+            token.template put_key<typename layout::keys>(at_slot(piece), m.seen.last % KV_BLOCK_TOKENS);
+            __syncwarp();
+        }
+    }
+    /* Puts the value's columns of this warp into the oldest piece, if it is theirs: piece p of the step's values. */
+    __device__ void put_value(int step, int p)
+    {
+        if constexpr (TOKEN::FRESH) {
+            if (step > 0 || fresh_page() * KV_BLOCK_TOKENS / SAME_VALUES != p)
+                return;
+            if (lane < TILES && tile0 + lane < HD / 8)
+                at_slot(0)[layout::values::at(m.seen.last % SAME_VALUES, lane)] = value;
+            __syncwarp();
+        }
+    }
+
     /* ---- scores and weights ---- */
 
     /* The warp's scores of a step whose first key is key0. */
@@ -257,6 +304,7 @@ struct same_warp : same_item<T, HD> {
     {
         async_wait<SLOTS - OWN>();
         __syncwarp();
+        put_key(step);
         score(s, this->first_block(step) * KV_BLOCK_TOKENS + warp * KEYS);
 #pragma unroll
         for (int p = 0; p < OWN; p++) {
@@ -328,6 +376,7 @@ struct same_warp : same_item<T, HD> {
         for (int p = 0; p < OWN; p++) {
             async_wait<SLOTS - 1>();
             __syncwarp();
+            put_value(step, p);
             add_values(this->first_block(step), p * (SAME_VALUES / KV_BLOCK_TOKENS));
             __syncwarp();
             fetch(step, OWN + p + SLOTS);
@@ -368,12 +417,15 @@ struct same_warp : same_item<T, HD> {
     }
     __device__ void load_query()
     {
+        if (TOKEN::FRESH)
+            wait_for_previous();
         query.shared = sh->query + lane;
         if (query.in_registers || warp == 0)
             query.load(lane / 4 < m.n_rows ? query_row(a, m.t, m.head0 + lane / 4) : NULL,
                        lane / 4 + 8 < m.n_rows ? query_row(a, m.t, m.head0 + lane / 4 + 8) : NULL, HD);
         if (!query.in_registers)
             __syncthreads();
+        load_fresh();
     }
     __device__ void attend_whole()
     {
@@ -465,27 +517,6 @@ constexpr int same_blocks()
 __device__ static inline bool same_divides(int n_steps, int max_parts)
 {
     return max_parts > 1 && n_steps > SAME_WHOLE;
-}
-
-/* grid: tokens, items of a token, parts into which items with many steps are divided */
-template <typename T, int HD, int SLOTS>
-__global__ void __launch_bounds__(SAME_WARPS * 32, same_blocks<T, HD, SLOTS>()) attention_same(attention_args<T> a)
-{
-    extern __shared__ uint4 shared[];
-    same_warp<T, HD, SLOTS> w(a, (same_shared<T, HD, SLOTS> *)shared);
-    bool divided = same_divides(w.n_steps, a.max_parts);
-    if (divided)
-        w.find_pieces(0);
-    else
-        w.find_blocks();
-    let_next_begin();
-    wait_for_previous();
-    if (w.m.n_rows <= 0)
-        return;
-    if (divided)
-        w.attend_part();
-    else if (blockIdx.z == 0)
-        w.attend_whole();
 }
 
 #endif

@@ -19,7 +19,8 @@ struct attention_args {
     struct heads heads;
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
-    int n_alone; /* this many first tokens are the only ones of their sequences */
+    int most_blocks; /* of a sequence */
+    int n_alone;     /* this many first tokens are the only ones of their sequences */
     /* for single tokens, see attention_decode.cuh */
     int head_parts, rows_per_item; /* items per KV head, and most query heads of each */
     int max_parts;                 /* of an item's keys */
