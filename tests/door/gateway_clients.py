@@ -155,7 +155,7 @@ def test_openai(openai):
     fails("openai: an unknown field", openai.BadRequestError, lambda: create(model=model, prompt="x", extra_body={"zzz": 1}), refused(None, "zzz"))
     fails("openai: a suffix", openai.BadRequestError, lambda: create(model=model, prompt="x", suffix="y"), refused(None, "suffix"))
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    fails("openai: an image", openai.BadRequestError, lambda: create_chat(model=model, messages=image), refused(None, "messages[0].content"))
+    fails("openai: an image", openai.BadRequestError, lambda: create_chat(model=model, messages=image), refused(None, "messages[0].content[0].type"))
 
 
 def test_anthropic(anthropic):
