@@ -39,10 +39,10 @@ static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer 
 static void end_chunk(struct exchange *x, const struct openai_answer *a)
 {
     struct bytes *b = &x->conn->out;
+    long long prompt = a->prompt_tokens, completion = a->completion_tokens;
     if (a->asked.usage_so_far)
         bytes_format(b, "],\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld}}",
-                     (long long)a->prompt_tokens, (long long)a->completion_tokens,
-                     (long long)(a->prompt_tokens + a->completion_tokens));
+                     prompt, completion, prompt + completion);
     else
         bytes_text(b, a->asked.include_usage ? "],\"usage\":null}" : "]}");
     exchange_close_event(x);
