@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define MAX_SIZE 256 /* sequences; larger batches run without a graph, since the work hides their launches */
-#define SHORT    768 /* tokens of a sequence whose attention a batch-invariant device does as one operation */
+#define SHORT    768 /* tokens: SAME_WHOLE steps (attention_same.cuh), which invariant devices attend to at once */
 #define N_WARM   2
 #define N_TIMED  4
 

@@ -1,7 +1,7 @@
 /* tests/ops/test_gated.c - products with gates and ups that are activated at once (ops->gated_product), compared with
  * sums in double, and their bits across batches. A backend need not have them for every size; Hopper GPUs have them for
  * most sizes of these tests. */
-#include "tests/ops/check.h"
+#include "tests/ops/hopper.h"
 
 #define SAMPLES     9    /* tokens whose results are compared, at most */
 #define LEAST       17   /* tokens from which Hopper GPUs have the operation, */
@@ -11,8 +11,8 @@
 /* Fails if a Hopper GPU lacks the operation for these sizes, although it should have it. */
 static void check_taken(bool taken, int n_tokens, int gates)
 {
-    if (n_tokens >= LEAST && n_tokens <= MOST && gates >= LEAST_GATES && backend_act() != DTYPE_F32 &&
-        backend_is_hopper() && !taken)
+    if (n_tokens >= LEAST && n_tokens <= MOST && gates >= LEAST_GATES && backend_act() != DTYPE_F32 && is_hopper() &&
+        !taken)
         fail_msg("a Hopper GPU has no kernel for 2 x %d rows and %d tokens", gates, n_tokens);
 }
 

@@ -1,6 +1,7 @@
 /* tests/ops/test_store_and_attend.c - qkv_store and attention as one operation: the bits that the two leave, in the
  * results and in the cache. A backend need not have it; GPUs have it for 16-bit types. */
 #include "tests/ops/attention_setup.h"
+#include "tests/ops/hopper.h"
 
 struct outcome {
     float *out, *k_cache, *v_cache;
@@ -71,7 +72,7 @@ static bool is_taken(const struct heads *heads, int longest)
 {
     if (!backend_is_device() || backend_act() == DTYPE_F32)
         return false;
-    return !backend_is_invariant() || (heads->cap == 0 && heads->chunk == 0 && longest > 0 && backend_is_hopper());
+    return !backend_is_invariant() || (heads->cap == 0 && heads->chunk == 0 && longest > 0 && is_hopper());
 }
 
 /* longest: of struct batch. Without it invariant devices may refuse some batches. */

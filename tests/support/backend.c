@@ -30,20 +30,6 @@ bool backend_is_invariant(void)
     return is_batch_invariant(real, &queue);
 }
 
-/* Names are "NVIDIA H100 80GB HBM3", "NVIDIA GH200 480GB". */
-bool backend_is_hopper(void)
-{
-    static const char *const names[] = {" H100", " H20", " H200", " H800", " GH200"};
-    char id[100], model[sizeof id];
-    if (!backend_is_device())
-        return false;
-    backend_real_ops()->async->identify(backend_real_queue(), id, model, sizeof model);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strstr(model, names[i]) != NULL)
-            return true;
-    return false;
-}
-
 enum dtype backend_act(void)
 {
     return queue.act;

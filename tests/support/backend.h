@@ -23,7 +23,6 @@ const char *backend_fault(void);
 
 bool backend_is_device(void);
 bool backend_is_invariant(void);
-bool backend_is_hopper(void);
 enum dtype backend_act(void);
 const struct ops *backend_real_ops(void); /* without the shell: device memory, as in ops.h */
 struct queue *backend_real_queue(void);   /* an open queue of that backend */
