@@ -1,6 +1,7 @@
 /* commands/models/model_memory.c - see model_memory.h. */
 #include "commands/models/model_memory.h"
 #include "base/log.h"
+#include "rank/instance/fit.h"
 #include "rank/world/fatal.h"
 
 #define GIB   (1024.0 * 1024.0 * 1024.0)
@@ -10,7 +11,8 @@
 static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
 {
     const struct ops *ops = ground->ops;
-    size_t available = ops->free_memory((struct queue *)&ground->q) / 10 * SHARE;
+    const char *limit;
+    size_t available = fit_free_memory(ops, (struct queue *)&ground->q, &limit) / 10 * SHARE;
     long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
     return least;

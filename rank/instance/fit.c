@@ -1,8 +1,10 @@
 /* rank/instance/fit.c - see fit.h. */
 #include "rank/instance/fit.h"
+#include "base/memory_limit.h"
 #include "rank/step/engine.h"
 #include "rank/world/fatal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,22 +147,30 @@ static size_t weights_of_all(const struct fit_part *part, int n_parts, const str
     return bytes;
 }
 
+/* ", within ulimit -v": after the free bytes; empty if no limit of the job counts. */
+static void name_limit(char *text, size_t bytes, const struct fit *f)
+{
+    (void)snprintf(text, bytes, "%s%s", f->limit != NULL ? " within " : "", f->limit != NULL ? f->limit : "");
+}
+
 int fit_judge(const struct fit *f, bool host, struct err *e)
 {
+    char limit[80];
+    name_limit(limit, sizeof limit, f);
     size_t all = f->weights + f->working + f->kv_least;
     if (f->available == 0 || (all <= f->available && f->loading <= f->available))
         return 0;
     if (all <= f->available)
         return ERR(e, ERR_MEMORY,
-                   "needed on this %s while weights become FP8: %.2f GiB, %.2f afterwards; %.2f GiB are free: use more "
-                   "%s, or a checkpoint that is quantised",
+                   "needed on this %s while weights become FP8: %.2f GiB, %.2f afterwards; %.2f GiB are free%s: use "
+                   "more %s, or a checkpoint that is quantised",
                    host ? "host" : "device", (double)f->loading / GIB, (double)all / GIB, (double)f->available / GIB,
-                   host ? "nodes" : "ranks");
+                   limit, host ? "nodes" : "ranks");
     return ERR(e, ERR_MEMORY,
                "needed on this %s: %.2f GiB = %.2f of weights + %.2f of working memory + %.2f for keys and values "
-               "(%.2f wanted); %.2f GiB are free: use more %s, a smaller model, or a smaller --max-batch-tokens",
+               "(%.2f wanted); %.2f GiB are free%s: use more %s, a smaller model, or a smaller --max-batch-tokens",
                host ? "host" : "device", (double)all / GIB, (double)f->weights / GIB, (double)f->working / GIB,
-               (double)f->kv_least / GIB, (double)f->kv_wanted / GIB, (double)f->available / GIB,
+               (double)f->kv_least / GIB, (double)f->kv_wanted / GIB, (double)f->available / GIB, limit,
                host ? "nodes" : "ranks");
 }
 
@@ -325,17 +335,33 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
     unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
+    const char *limit;
+    size_t available = fit_free_memory(ops, q, &limit);
     const struct fit f = {.weights = all[0],
                           .working = all[1],
                           .kv_least = all[2],
                           .kv_wanted = all[3],
                           .loading = all[4],
-                          .available = ops->free_memory(q)};
+                          .available = available,
+                          .limit = limit};
     for (int i = 0; i < n_parts && e->code == ERR_NONE; i++)
         (void)fit_heads(part[i].model, ops, e);
     if (e->code == ERR_NONE)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+size_t fit_free_memory(const struct ops *ops, struct queue *q, const char **limit)
+{
+    size_t available = ops->free_memory(q);
+    *limit = NULL;
+    if (!ops->shares_host_memory)
+        return available;
+    const struct memory_limit l = memory_limit_read("/proc/self", "/sys/fs/cgroup");
+    if (l.by == NULL || (available > 0 && l.rest >= available))
+        return available;
+    *limit = l.by;
+    return l.rest > 0 ? l.rest : 1;
 }
 
 size_t fit_kv_part(size_t available, size_t working, bool host)
@@ -355,8 +381,9 @@ int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const str
     block_bytes(part, n_parts, block);
     size_t working = working_of_all(part, n_parts, ops, e);
     size_t available = (size_t)kv_bytes;
+    const char *limit = NULL;
     if (kv_bytes < 0) {
-        size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
+        size_t share = fit_free_memory(ops, q, &limit) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
         available = fit_kv_part(share, working, ops->shares_host_memory);
     }
     bool two = limits_kinds(l) > 1;

@@ -14,6 +14,7 @@ struct fit {
     size_t loading;          /* peak of weights during loading, before any of the rest is allocated; 0: no more than
                        afterwards */
     size_t available;
+    const char *limit; /* why no more is available than that, if the host has more; NULL: no reason */
 };
 
 /* A model for a rank. */
@@ -47,6 +48,10 @@ void fit_block_bytes(const struct model_config *m, const struct shard *s, const 
  * memory takes more than an eighth of the `available` bytes that the weights leave, but not below 512 or the number of
  * sequences. available 0: unknown. */
 int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, size_t available, struct err *e);
+
+/* The free memory of the device or, where ranks share the host's, of the host, as far as limits of the job let it be
+ * used (base/memory_limit.h). limit: the lowest one that counts, otherwise NULL. 0: unknown. */
+size_t fit_free_memory(const struct ops *ops, struct queue *q, const char **limit);
 
 /* The part of the free memory without working memory that keys and values may take. */
 size_t fit_kv_part(size_t available, size_t working, bool host);

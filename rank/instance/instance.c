@@ -140,10 +140,11 @@ static void choose_step(struct instance *i, struct world *w, const struct fit_pa
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
     int sharers = i->ops->shares_host_memory ? w->n_node_ranks : 1;
+    const char *limit;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
+        mine = fit_step(part, n_parts, i->ops, fit_free_memory(i->ops, &i->q, &limit) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);

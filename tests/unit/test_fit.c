@@ -25,7 +25,11 @@ static void judgement(void **state)
     e = (struct err){0};
     assert_int_equal(fit_judge(&f, true, &e), -1);
     assert_non_null(strstr(e.text, "needed on this host: 131.75 GiB"));
-    assert_non_null(strstr(e.text, "use more nodes"));
+    assert_non_null(strstr(e.text, "79.00 GiB are free: use more nodes"));
+    e = (struct err){0};
+    f.limit = "ulimit -v";
+    assert_int_equal(fit_judge(&f, true, &e), -1);
+    assert_non_null(strstr(e.text, "79.00 GiB are free within ulimit -v: use more nodes"));
     e = (struct err){0};
     f.available = 0; /* not known */
     assert_int_equal(fit_judge(&f, false, &e), 0);
