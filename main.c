@@ -10,6 +10,7 @@
 #include "commands/run/service.h"
 #include "rank/world/device.h"
 #include "rank/world/fatal.h"
+#include "rank/world/launch.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,23 +18,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-/* The number of this process among those that the launcher has started, by the launcher's own variables; 0: the first,
- * or the only one. */
-static int launched_as(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (environment_value(names[i]) != NULL)
-            return atoi(environment_value(names[i]));
-    return 0;
-}
-
 /* Commands without ranks run in the first process only. If another process failed, the launcher would end all of them,
  * perhaps before the first one has printed the reason. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};
-    if (launched_as() > 0)
+    if (launch_place() > 0)
         return 0;
     if (o->command == COMMAND_HELP)
         options_help(o->help_for);

@@ -2,6 +2,7 @@
 #include "rank/world/world.h"
 #include "base/clock.h"
 #include "rank/world/fatal.h"
+#include "rank/world/launch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -84,6 +85,7 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     int granted = 0;
     memset(w, 0, sizeof *w);
     w->device = -1;
+    launch_warn();
     if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &granted) != MPI_SUCCESS)
         return ERR(e, ERR_COMM, "MPI_Init_thread failed");
     int restless = let_mpi_settle() ? 0 : 1;
@@ -98,6 +100,8 @@ int world_open(struct world *w, int *argc, char ***argv, struct err *e)
     w->n_job_ranks = w->n_ranks;
     w->n_replicas = 1;
     fatal_identify(w->rank, w->n_ranks, w->host, w->rank == 0);
+    if (launch_check(w->n_ranks, e) != 0)
+        return -1;
     if (granted < MPI_THREAD_FUNNELED)
         return ERR(e, ERR_COMM, "this MPI grants thread level %d, MPI_THREAD_FUNNELED (%d) is needed", granted,
                    MPI_THREAD_FUNNELED);

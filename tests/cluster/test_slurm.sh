@@ -42,6 +42,13 @@ same_stories() {
     check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
 }
 
+# Open MPI 4 ends each rank in MPI_Init, Open MPI 5 lets each run alone.
+no_pmix() {
+    timeout 240 srun --mpi=none -N1 -n2 "$lockstep" "${story[@]}" >none.out 2>none.err
+    check "srun --mpi=none: a line names --mpi=pmix, and no rank runs alone" "status $?, $(cat none.out none.err)" \
+        [ "$(grep -c "lockstep: warning: srun provides no PMIx.*use srun --mpi=pmix" none.err)" = 1 -a ! -s none.out ]
+}
+
 # A rank killed under srun is named, and the step's end is srun's.
 killed_under_srun() {
     local pid victim name="srun: a killed rank is named"
@@ -137,6 +144,7 @@ cancelled_batch() {
 }
 
 same_stories
+no_pmix
 killed_under_srun
 batch_status_75
 array_of_four

@@ -10,7 +10,7 @@ import sys
 
 ROOMS = "base partition kernels plan rank text protocol coordinator commands client gateway".split()
 # Quotes of other programs, and commands.
-FOREIGN = ("mpirun ", "There are not enough slots", "libnccl.so.2: cannot open", "OMPI was not built", "srun", "slurmstepd", "PMIX",
+FOREIGN = ("mpirun ", "There are not enough slots", "libnccl.so.2: cannot open", "OMPI was not built", "OPAL ERROR", "srun", "slurmstepd", "PMIX",
            "MPI_ABORT", "Unable to find reachable pairing", "module load", "dnf ", "sum without ")
 # JSON that is not valid is described by jansson.
 LIBRARY = re.compile(r"(not valid JSON: ).*")
