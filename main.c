@@ -2,6 +2,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/standard_streams.h"
 #include "commands/inspect.h"
 #include "commands/options.h"
 #include "commands/preflight/preflight.h"
@@ -81,6 +82,7 @@ int main(int argc, char **argv)
     struct err e = {0}, start = {0}, signals = {0};
     struct options o;
     struct world w;
+    standard_streams_hold();
     environment_settle_openmp(argv);
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* child processes must not gain privileges */
     (void)signal(SIGPIPE, SIG_IGN);               /* a closed pipe gives a write error with a name, */

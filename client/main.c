@@ -1,5 +1,6 @@
 /* client/main.c - lockstep-client: a program of its own, without MPI, that talks to `lockstep serve`. */
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "client/ask.h"
 #include "client/bench.h"
 #include "client/chat.h"
@@ -59,6 +60,7 @@ int main(int argc, char **argv)
 {
     struct client_options o;
     struct err e = {0};
+    standard_streams_hold();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (client_options_parse(&o, argc, argv, &e) == 0) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/standard_streams.h"
 #include "gateway/options.h"
 #include "gateway/routes.h"
 
@@ -125,6 +126,7 @@ int main(int argc, char **argv)
 {
     struct gateway_options o;
     struct err e = {0};
+    standard_streams_hold();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
