@@ -41,6 +41,18 @@ static int check_new(const struct inputs *in, const struct input_file *f, struct
     return 0;
 }
 
+/* Before a model is loaded for it. */
+static int check_text(const char *path, struct err *e)
+{
+    char first[16];
+    int fd = open_file(path, e);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, first, sizeof first);
+    (void)close(fd);
+    return n > 0 && bom_bytes(first, (size_t)n, path, e) < 0 ? -1 : 0;
+}
+
 static int add_file(struct inputs *in, const char *path, struct err *e)
 {
     struct input_file f = {.path = strdup(path)}, *grown = realloc(in->file, ((size_t)in->n + 1) * sizeof *grown);
@@ -54,23 +66,20 @@ static int add_file(struct inputs *in, const char *path, struct err *e)
     if ((standard ? fstat(STDIN_FILENO, &f.stat) : stat(path, &f.stat)) != 0 || (!standard && access(path, R_OK) != 0))
         ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
     else if (S_ISDIR(f.stat.st_mode))
-        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s /* .jsonl\" for its files", path,
-            path);
-    if (e->code == ERR_NONE)
-        (void)check_new(in, &f, e);
+        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/%s\" for its files", path, path,
+            "*.jsonl");
+    if (e->code == ERR_NONE && check_new(in, &f, e) == 0 && S_ISREG(f.stat.st_mode) && !standard)
+        (void)check_text(path, e);
     if (e->code != ERR_NONE) {
         free(f.path);
         return -1;
     }
     in->file[in->n++] = f;
     return 0;
-} /* Is it a file that a
-                                                                                        batch has written or is
-                                                                                        writing, such as another
-                                                                                        share's, even without a
-                                                                                        manifest so far? It is
-                                                                                        refused if named as an input,
-                                                                                        and skipped in a pattern. */
+}
+
+/* Is it a file that a batch has written or is writing, such as another share's, even without a manifest so far? It is
+ * refused if named as an input, and skipped in a pattern. */
 static bool is_output(const char *path, const struct stat *st)
 {
     char name[PATH_MAX];

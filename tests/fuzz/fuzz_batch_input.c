@@ -33,12 +33,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *path = scratch_path("in.jsonl");
     json_t *defaults = json_pack("{s:i}", "max_tokens", 5);
     const struct line_rules rules = {&model, defaults};
-    must(inputs_open(&in, &path, 1, &e) == 0 && in.bytes == (int64_t)size);
+    if (inputs_open(&in, &path, 1, &e) != 0) {
+        must(e.text[0] != '\0' && bom_bytes((const char *)data, size, "", &again) < 0);
+        goto out;
+    }
+    must(in.bytes == (int64_t)size);
     for (enum input_got got; (got = inputs_next(&in, &line, &e)) != INPUT_END;) {
-        if (got == INPUT_FAILED) {
-            must(number == 0 && e.text[0] != '\0' && bom_bytes((const char *)data, size, "", &again) < 0);
-            goto out;
-        }
         must(got == INPUT_LINE && line.number > number && line.index == line.number - 1 && line.end > end);
         must(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
         number = line.number;

@@ -56,7 +56,6 @@ static void input_marks(void **state)
     (void)state;
     struct inputs in;
     struct err e = {0};
-    struct input_line line;
     files_write(folder, "m1",
                 "\xef\xbb\xbf"
                 "one\n\xef\xbb\xbf"
@@ -68,9 +67,38 @@ static void input_marks(void **state)
                  "two|m2:2/3:three|");
     files_write(folder, "wide", "\xff\xfe{\0}\0\n\0", 8);
     const char *wide = folder_path("wide");
-    assert_int_equal(inputs_open(&in, &wide, 1, &e), 0);
-    assert_int_equal(inputs_next(&in, &line, &e), INPUT_FAILED);
+    assert_int_equal(inputs_open(&in, &wide, 1, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, wide, ": a byte order mark of UTF-16, expected UTF-8");
+    inputs_close(&in);
+}
+
+/* Files that users give by mistake are refused before a model is loaded for them. */
+static void input_mistakes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *want;
+    } cases[] = {
+        {"\x1f\x8b\x08", ": a file of the format gzip, expected text: unpack it first (gunzip)"},
+        {"\x28\xb5\x2f\xfd", ": a file of the format Zstandard, expected text: unpack it first (unzstd)"},
+        {"\xfd\x37zXZ", ": a file of the format XZ, expected text: unpack it first (unxz)"},
+        {"BZh91AY&SY", ": a file of the format bzip2, expected text: unpack it first (bunzip2)"},
+        {"PK\x03\x04", ": a file of the format ZIP, expected text: unpack it first (unzip)"},
+        {"PAR1\x15", ": a file of the format Parquet, expected text: convert it first"},
+    };
+    struct inputs in;
+    const char *path = folder_path("packed");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err e = {0};
+        files_write(folder, "packed", cases[i].begin, strlen(cases[i].begin));
+        assert_int_equal(inputs_open(&in, &path, 1, &e), -1);
+        EXPECT_PARTS(&e, ERR_INPUT, path, cases[i].want);
+        inputs_close(&in);
+    }
+    struct err e = {0};
+    assert_int_equal(inputs_open(&in, (const char *[]){folder}, 1, &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "--input ", folder, ": a folder, expected a file; quote \"", folder,
+                 "/*.jsonl\" for its files");
     inputs_close(&in);
 }
 
@@ -181,8 +209,8 @@ static void input_pipe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FOLDER_TEST(input_lines), FOLDER_TEST(input_refused), FOLDER_TEST(input_long_line),
-        FOLDER_TEST(input_pipe),  FOLDER_TEST(input_outputs), FOLDER_TEST(input_marks),
+        FOLDER_TEST(input_lines),   FOLDER_TEST(input_refused), FOLDER_TEST(input_long_line), FOLDER_TEST(input_pipe),
+        FOLDER_TEST(input_outputs), FOLDER_TEST(input_marks),   FOLDER_TEST(input_mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
