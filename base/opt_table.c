@@ -293,6 +293,23 @@ static int no_such_option(const struct opt_table *t, int command, const char *co
     return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)", command_name, word, hint, full);
 }
 
+static bool is_path(const struct opt *o)
+{
+    return strcmp(o->argument, "DIR") == 0 || strcmp(o->argument, "FILE") == 0;
+}
+
+/* A variable that is unset in a script leaves a path empty, or the next option in its place. */
+static int check_path(const struct opt_table *t, int command, const struct opt *o, const char *value, struct err *e)
+{
+    struct opt_cursor found;
+    if (*value == '\0')
+        return ERR(e, ERR_USAGE, "--%s: found an empty value, expected %s", o->name, o->argument);
+    if (is_letter(value) ? find_letter(t, command, value[1], &found)
+                         : strncmp(value, "--", 2) == 0 && find_row(t, command, value + 2, strlen(value + 2), &found))
+        return ERR(e, ERR_USAGE, "--%s: found the option %s, expected %s", o->name, value, o->argument);
+    return 0;
+}
+
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
 static int read_option(const struct opt_table *t, void *record, int command, const char *command_name, int argc,
                        char **argv, bool *given, struct err *e)
@@ -307,8 +324,11 @@ static int read_option(const struct opt_table *t, void *record, int command, con
         return ERR(e, ERR_USAGE, "--%s takes no value", o->name);
     if (takes_value(o) && equals == NULL && argc == 1)
         return ERR(e, ERR_USAGE, "--%s needs a value: %s", o->name, o->argument);
+    const char *value = !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1];
     note_given(t, &at, given);
-    if (set_member(record, &at, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
+    if (takes_value(o) && is_path(o) && check_path(t, command, o, value, e) != 0)
+        return -1;
+    if (set_member(record, &at, value, e) != 0)
         return -1;
     return takes_value(o) && equals == NULL ? 2 : 1;
 }
