@@ -268,6 +268,32 @@ static int refuse_folder(const char *model_dir, int error, struct err *e)
     return ERR(e, ERR_IO, "%s: cannot open the folder: %s", path, strerror(error));
 }
 
+/* The revision of a repository's folder in the Hub's cache; "REVISION": unknown. revision: 65 bytes. */
+static void read_revision(const char *model_dir, char *revision)
+{
+    char path[PATH_MAX];
+    FILE *f = (size_t)snprintf(path, sizeof path, "%s/refs/main", model_dir) < sizeof path ? fopen(path, "re") : NULL;
+    if (f == NULL || fscanf(f, "%64s", revision) != 1)
+        strcpy(revision, "REVISION");
+    if (f != NULL)
+        (void)fclose(f);
+}
+
+/* A folder models--OWNER--NAME has the model in another one below. */
+static int refuse_cache(const char *model_dir, struct err *e)
+{
+    char path[PATH_MAX], revision[65];
+    struct stat info;
+    if ((size_t)snprintf(path, sizeof path, "%s/snapshots", model_dir) >= sizeof path || stat(path, &info) != 0 ||
+        !S_ISDIR(info.st_mode))
+        return 0;
+    read_revision(model_dir, revision);
+    return ERR(e, ERR_INPUT,
+               "%s: a repository in the cache of the Hugging Face Hub: its model is the folder snapshots/%s in it "
+               "(--served-model-name gives it a name)",
+               checkpoint_short_path(model_dir), revision);
+}
+
 int checkpoint_refuse_formats(const char *model_dir, struct err *e)
 {
     static const struct {
@@ -301,8 +327,10 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
             }
     }
     (void)closedir(dir);
-    if (loose || best == n)
+    if (loose)
         return 0;
+    if (best == n)
+        return refuse_cache(model_dir, e);
     return ERR(e, ERR_UNSUPPORTED, "%s: %.80s is %s, expected model.safetensors; %s", checkpoint_short_path(model_dir),
                name, table[best].is, table[best].remedy);
 }

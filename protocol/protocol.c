@@ -96,8 +96,9 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_MODEL, -1, error, "found a string with NUL in it");
     if (name != NULL && model->name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
         (model->path == NULL || strcmp(json_string_value(name), model->path) != 0))
-        return protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has \"%.80s\"",
-                             json_string_value(name), model->name);
+        return protocol_fail(error, PROTOCOL_NOT_FOUND, "model",
+                             "found \"%.80s\", expected \"%.80s\" (--served-model-name)", json_string_value(name),
+                             model->name);
     return error->code == 0 ? 0 : -1;
 }
 

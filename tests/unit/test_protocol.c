@@ -358,7 +358,8 @@ static void checks_the_envelope(void **state)
     char id[200], json[400];
     struct trial t;
     bad("{\"prompt\": \"p\", \"protocol\": 2}", 400, "protocol", "found 2, expected an integer in [1, 1]");
-    bad("{\"prompt\": \"p\", \"model\": \"other\"}", 404, "model", "found \"other\", this server has \"demo\"");
+    bad("{\"prompt\": \"p\", \"model\": \"other\"}", 404, "model",
+        "found \"other\", expected \"demo\" (--served-model-name)");
     bad("{\"prompt\": \"p\", \"model\": 5}", 400, "model", "found an integer, expected a string");
     bad("{\"prompt\": \"p\", \"request_id\": 5}", 400, "request_id",
         "found an integer, expected a string of 1 to 128 bytes without NUL");
