@@ -171,7 +171,7 @@ void reply_put_usage(json_t *root, const struct reply *r, bool *good)
     reply_put(root, "usage", usage, good);
 }
 
-static json_t *milliseconds(double x)
+json_t *reply_milliseconds(double x)
 {
     return json_real(isfinite(x) ? round(x * 1e3) / 1e3 : 0);
 }
@@ -179,10 +179,10 @@ static json_t *milliseconds(double x)
 void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good)
 {
     json_t *timing = json_object();
-    reply_put(timing, "queue_ms", milliseconds(t->queue), good);
-    reply_put(timing, "prefill_ms", milliseconds(t->prefill), good);
-    reply_put(timing, "decode_ms", milliseconds(t->decode), good);
-    reply_put(timing, "total_ms", milliseconds(t->total), good);
+    reply_put(timing, "queue_ms", reply_milliseconds(t->queue), good);
+    reply_put(timing, "prefill_ms", reply_milliseconds(t->prefill), good);
+    reply_put(timing, "decode_ms", reply_milliseconds(t->decode), good);
+    reply_put(timing, "total_ms", reply_milliseconds(t->total), good);
     reply_put(root, "timing", timing, good);
 }
 

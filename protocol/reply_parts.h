@@ -38,6 +38,8 @@ void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const 
 void reply_put_usage(json_t *root, const struct reply *r, bool *good);
 /* "completion_tokens_details", if a prediction was given. */
 void reply_put_predicted(json_t *usage, const struct reply *r, bool *good);
+/* A time as JSON, with three digits after the point. */
+json_t *reply_milliseconds(double x);
 void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good);
 /* "metrics", if drafts are made. */
 void reply_put_drafts(json_t *root, const struct reply_drafts *d, bool *good);

@@ -88,7 +88,7 @@ static json_t *plain_line(const struct line *l, const char *file_name, const str
         reply_put(root, "choices", list, good);
     reply_put(root, "prompt_tokens", json_integer(r->usage->prompt_tokens), good);
     reply_put(root, "completion_tokens", json_integer(r->usage->completion_tokens), good);
-    reply_put(root, "total_ms", json_real(r->timing->total), good);
+    reply_put(root, "total_ms", reply_milliseconds(r->timing->total), good);
     return root;
 }
 

@@ -175,6 +175,10 @@ static void streams(void)
                    strstr(p.text[PROCESS_OUT], "{\"id\":\"stdin:1\",\"text\":\"") != NULL &&
                    strstr(p.text[PROCESS_OUT], "{\"id\":\"x\",\"text\":\"") != NULL,
                "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
+    const char *ms = strstr(p.text[PROCESS_OUT], "\"total_ms\":");
+    size_t digits = ms != NULL ? strspn(ms + 11, "0123456789") : 0, more = digits > 0 && ms[11 + digits] == '.';
+    more += more > 0 ? strspn(ms + 12 + digits, "0123456789") : 0;
+    case_check(digits > 0 && more <= 4, "milliseconds with more than three digits after the point: %s", ms);
     process_free(&p);
     case_end();
 }
