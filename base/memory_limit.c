@@ -106,12 +106,20 @@ static void read_groups(struct memory_limit *l, const char *proc, const char *cg
     (void)fclose(f);
 }
 
-struct memory_limit memory_limit_read(const char *proc, const char *cgroups)
+static void read_address_space(struct memory_limit *l, const char *proc, int n)
+{
+    struct rlimit space;
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return;
+    size_t limit = (size_t)space.rlim_cur, used = read_number(proc, "statm", 0) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t rest = limit > used ? limit - used : 0;
+    lower(l, rest < SIZE_MAX / (size_t)n ? rest * (size_t)n : SIZE_MAX - 1, 0, "ulimit -v");
+}
+
+struct memory_limit memory_limit_read(const char *proc, const char *cgroups, int n)
 {
     struct memory_limit l = {SIZE_MAX, NULL};
-    struct rlimit space;
     read_groups(&l, proc, cgroups);
-    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-        lower(&l, (size_t)space.rlim_cur, read_number(proc, "statm", 0) * (size_t)sysconf(_SC_PAGESIZE), "ulimit -v");
+    read_address_space(&l, proc, n);
     return l;
 }

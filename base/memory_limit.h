@@ -10,8 +10,9 @@ struct memory_limit {
     const char *by; /* its name, for messages: "memory.max of the job's cgroup" */
 };
 
-/* The limits of this process's cgroups, versions 1 and 2, with those above them, and of its address space (ulimit -v).
- * proc: "/proc/self"; cgroups: "/sys/fs/cgroup". Without a limit rest is SIZE_MAX and by NULL. */
-struct memory_limit memory_limit_read(const char *proc, const char *cgroups);
+/* The limits of n processes of a host together: of this one's cgroups, versions 1 and 2, with those above them, and n
+ * times that of its address space (ulimit -v). proc: "/proc/self"; cgroups: "/sys/fs/cgroup". Without a limit rest is
+ * SIZE_MAX and by NULL. */
+struct memory_limit memory_limit_read(const char *proc, const char *cgroups, int n);
 
 #endif

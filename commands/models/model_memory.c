@@ -12,7 +12,7 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
 {
     const struct ops *ops = ground->ops;
     const char *limit;
-    size_t available = fit_free_memory(ops, (struct queue *)&ground->q, &limit) / 10 * SHARE;
+    size_t available = fit_free_memory(ops, (struct queue *)&ground->q, w->n_node_ranks, &limit) / 10 * SHARE;
     long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
     return least;

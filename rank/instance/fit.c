@@ -336,7 +336,7 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
     const char *limit;
-    size_t available = fit_free_memory(ops, q, &limit);
+    size_t available = fit_free_memory(ops, q, w->n_node_ranks, &limit);
     const struct fit f = {.weights = all[0],
                           .working = all[1],
                           .kv_least = all[2],
@@ -351,13 +351,13 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-size_t fit_free_memory(const struct ops *ops, struct queue *q, const char **limit)
+size_t fit_free_memory(const struct ops *ops, struct queue *q, int n_node_ranks, const char **limit)
 {
     size_t available = ops->free_memory(q);
     *limit = NULL;
     if (!ops->shares_host_memory)
         return available;
-    const struct memory_limit l = memory_limit_read("/proc/self", "/sys/fs/cgroup");
+    const struct memory_limit l = memory_limit_read("/proc/self", "/sys/fs/cgroup", n_node_ranks);
     if (l.by == NULL || (available > 0 && l.rest >= available))
         return available;
     *limit = l.by;
@@ -383,7 +383,8 @@ int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const str
     size_t available = (size_t)kv_bytes;
     const char *limit = NULL;
     if (kv_bytes < 0) {
-        size_t share = fit_free_memory(ops, q, &limit) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
+        size_t share =
+            fit_free_memory(ops, q, w->n_node_ranks, &limit) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
         available = fit_kv_part(share, working, ops->shares_host_memory);
     }
     bool two = limits_kinds(l) > 1;

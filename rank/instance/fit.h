@@ -49,9 +49,9 @@ void fit_block_bytes(const struct model_config *m, const struct shard *s, const 
  * sequences. available 0: unknown. */
 int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, size_t available, struct err *e);
 
-/* The free memory of the device or, where ranks share the host's, of the host, as far as limits of the job let it be
- * used (base/memory_limit.h). limit: the lowest one that counts, otherwise NULL. 0: unknown. */
-size_t fit_free_memory(const struct ops *ops, struct queue *q, const char **limit);
+/* The free memory of the device or, where ranks share the host's, of the host, as far as limits of the job let its
+ * ranks use it (base/memory_limit.h). limit: the lowest one that counts, otherwise NULL. 0: unknown. */
+size_t fit_free_memory(const struct ops *ops, struct queue *q, int n_node_ranks, const char **limit);
 
 /* The part of the free memory without working memory that keys and values may take. */
 size_t fit_kv_part(size_t available, size_t working, bool host);

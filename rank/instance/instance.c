@@ -144,7 +144,8 @@ static void choose_step(struct instance *i, struct world *w, const struct fit_pa
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, n_parts, i->ops, fit_free_memory(i->ops, &i->q, &limit) / (size_t)sharers, e);
+        mine = fit_step(part, n_parts, i->ops,
+                        fit_free_memory(i->ops, &i->q, w->n_node_ranks, &limit) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);

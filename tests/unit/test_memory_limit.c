@@ -62,12 +62,17 @@ static int remove_tree(void **state)
     return system(command);
 }
 
-static struct memory_limit read_tree(const char *name)
+static struct memory_limit read_tree_for(const char *name, int n)
 {
     char proc[400], groups[400];
     (void)snprintf(proc, sizeof proc, "%s/%s", root, name);
     (void)snprintf(groups, sizeof groups, "%s/%s.fs", root, name);
-    return memory_limit_read(proc, groups);
+    return memory_limit_read(proc, groups, n);
+}
+
+static struct memory_limit read_tree(const char *name)
+{
+    return read_tree_for(name, 1);
 }
 
 static void no_limit(void **state)
@@ -90,6 +95,7 @@ static void cgroups(void **state)
     l = read_tree("v1");
     assert_int_equal(l.rest, 5000000 - 6000000 + 2000000);
     assert_string_equal(l.by, "memory.limit_in_bytes of the job's cgroup");
+    assert_int_equal(read_tree_for("v1", 3).rest, l.rest);
     l = read_tree("inside");
     assert_int_equal(l.rest, 0);
     assert_string_equal(l.by, "memory.max of the job's cgroup");
@@ -103,10 +109,11 @@ static void address_space(void **state)
     low.rlim_max = old.rlim_max;
     put_file("space/statm", "1000 500 1 1 1 1 1\n");
     assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
-    struct memory_limit l = read_tree("space");
+    struct memory_limit l = read_tree("space"), of_three = read_tree_for("space", 3);
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
     assert_true(l.rest == ((size_t)1 << 40) - 1000 * (size_t)sysconf(_SC_PAGESIZE));
     assert_string_equal(l.by, "ulimit -v");
+    assert_true(of_three.rest == 3 * l.rest);
 }
 
 int main(void)
