@@ -19,7 +19,7 @@ template <typename T, many_kind KIND>
 static CUtensorMap many_codes_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                                   const coded &w, CUtensorMapSwizzle swizzle)
 {
-    const codes_box box = {MANY_BOX, CODED_LOAD};
+    const codes_box box = {MANY_BOX, CODED_LOAD, 1, 1};
     return codes_map(q, encode, a, w, KIND == MANY_DENSE ? 1 : a.n_held, KIND == MANY_FIRST, box, swizzle);
 }
 

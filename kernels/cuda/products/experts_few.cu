@@ -111,7 +111,7 @@ static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enc
         if (encode == nullptr || f->codes != CODES_E2M1 || f->group != 32 || f->first != 0 ||
             (a.n_tokens > DIGITS_TOKENS && a.n_tokens * a.n_chosen > 2 * a.n_experts) ||
             a.rows % (first ? DIGITS_BOX : DIGITS_ROWS) != 0 || (first && !has_gate_formula(a.kind)) ||
-            digits_steps(groups) * DIGITS_GROUPS > DIGITS_CHUNKS * DIGITS_WARPS || digits_bytes(groups) > SHARED_BYTES)
+            groups > DIGITS_MOST_GROUPS || digits_bytes(groups) > SHARED_BYTES)
             return false;
         const coded codes = coded_rows(w, 0);
         /* Between the router and the first product nothing writes x but weigh_input, for one chosen expert, and the
@@ -119,8 +119,7 @@ static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enc
         const bool early = first && a.n_chosen > 1 && w->order == NULL;
         launch(q, first ? fours_digits<true> : fours_digits<false>, dim3((unsigned)cuda_state(q)->n_multiprocessors),
                dim3(DIGITS_THREADS), digits_bytes(groups), a, codes,
-               codes_map(q, encode, a, codes, a.n_held, first, {DIGITS_BOX, DIGITS_ROW}, CU_TENSOR_MAP_SWIZZLE_NONE),
-               early);
+               codes_map(q, encode, a, codes, a.n_held, first, digits_box(first), CU_TENSOR_MAP_SWIZZLE_NONE), early);
         return true;
     }
     return false;

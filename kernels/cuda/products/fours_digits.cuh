@@ -2,49 +2,54 @@
  * columns, for runs of up to 8 tokens whose activations are bfloat16, on devices whose warpgroups multiply (compute
  * capability 9.0a). Codes become E4M3 by 7 instructions for 8 of them, and an activation is the sum of two E4M3 digits:
  * exact where it is at least 2^-10 of the token's largest one, and never off by more than 2^-17 of that. One product of
- * a warpgroup takes 64 rows of weights from registers, and a group's 32 columns of all tokens from shared memory;
- * scales multiply its sums. The tensor cores' accumulation within it has about 14 bits. The token's factor comes after
- * the scales, so results from 2^117 on may be infinite.
+ * a warpgroup takes 64 rows of weights from registers, and both digits of a group's 32 columns of all tokens from
+ * shared memory; scales multiply its sums. The tensor cores' accumulation within it has about 14 bits. The token's
+ * factor comes after the scales, so results from 2^117 on may be infinite.
  *
- * One thread copies boxes of codes to a ring, in steps of long rows: with rows of 64 bytes it would reach half of the
- * memory's rate. Steps are dealt to four warpgroups in turn, whatever unit they belong to, so all have the same number
- * of them but one. The sums of every fourth step of a unit are added apart, and joined by the warps that store the
- * results: a result depends on the expert's weights and the token alone. */
+ * One warp copies boxes of codes to a ring, in steps of long rows: with rows of 64 bytes it would reach half of the
+ * memory's rate. It waits for nobody else, so that products begin with the first codes that arrive. Four warpgroups
+ * share a step, so it leaves the ring soon; a share's sums of a unit are added apart, and joined by the warps that
+ * store the results: a result depends on the expert's weights and the token alone.
+ *
+ * The device's power limits its clock here, so columns without a token are zeros, which cost less of it. */
 #ifndef PRODUCTS_FOURS_DIGITS_CUH
 #define PRODUCTS_FOURS_DIGITS_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/products/codes_map.cuh"
 #include "kernels/cuda/products/expert_runs.cuh"
 #include "kernels/cuda/warpgroup_codes.cuh"
 
-/* Warpgroups that multiply. The slots of the ring are a multiple of it, so that each belongs to one of them: another
- * one could take a phase of its barrier for a later one. */
-#define DIGITS_PARTS 4
-
-#define DIGITS_THREADS (128 + DIGITS_PARTS * 128)
-#define DIGITS_WARPS   (DIGITS_THREADS / 32)
+#define DIGITS_SHARES  4 /* of a step, one for each warpgroup that multiplies */
+#define DIGITS_WORKERS (DIGITS_SHARES * 128)
+#define DIGITS_THREADS (128 + DIGITS_WORKERS)
 #define DIGITS_TOKENS  8
 #define DIGITS_ROWS    64
-#define DIGITS_BOX     32 /* rows */
-#define DIGITS_UNITS   3  /* under way */
-#define DIGITS_GROUPS  15 /* of a step: an odd number, so that the rows of a box begin in different banks */
-#define DIGITS_SHARE   3  /* of these, multiplied between two waits */
-#define DIGITS_ROW     (DIGITS_GROUPS * 16)
-#define DIGITS_SLOTS   8  /* of the ring */
-#define DIGITS_RUNS    8  /* of a pass, at most */
-#define DIGITS_PITCH   68 /* floats from one token's sums to the next one's */
-#define DIGITS_CHUNKS  8  /* groups of x that a thread converts, at most */
+#define DIGITS_BOX     32                   /* rows of gates, and of ups; of others DIGITS_ROWS */
+#define DIGITS_UNITS   3                    /* under way */
+#define DIGITS_GROUPS  30                   /* of a step: its rows begin and end at sectors of 32 bytes */
+#define DIGITS_SHARE   8                    /* of these; the last share has the rest */
+#define DIGITS_PART    2                    /* of these, multiplied between two waits; the last may have fewer */
+#define DIGITS_ROW     (DIGITS_GROUPS * 16) /* bytes */
+#define DIGITS_SLOTS   4                    /* of the ring */
+#define DIGITS_RUNS    8                    /* of a pass, at most */
+#define DIGITS_PITCH   68                   /* floats from one token's sums to the next one's */
+#define DIGITS_CHUNKS  7                    /* groups of x that a quad converts, at most */
+
+/* Of a row: as many as the quads convert when each of DIGITS_TOKENS columns has its part of them. */
+#define DIGITS_MOST_GROUPS (DIGITS_CHUNKS * (DIGITS_WORKERS / 4 / DIGITS_TOKENS))
 
 struct digits_shared {
     alignas(128) char codes[DIGITS_SLOTS][DIGITS_ROWS * DIGITS_ROW];
-    float sums[DIGITS_UNITS][DIGITS_PARTS][DIGITS_TOKENS * DIGITS_PITCH];
-    float gain[DIGITS_TOKENS];                  /* of each token's sums */
-    uint32_t most[DIGITS_WARPS][DIGITS_TOKENS]; /* the largest magnitudes */
+    float sums[DIGITS_UNITS][DIGITS_SHARES][DIGITS_TOKENS * DIGITS_PITCH];
+    float gain[DIGITS_TOKENS];    /* of each token's sums */
+    uint32_t most[DIGITS_TOKENS]; /* its largest magnitude */
     uint64_t full[DIGITS_SLOTS], empty[DIGITS_SLOTS], begun[DIGITS_UNITS], ended[DIGITS_UNITS], stored[DIGITS_UNITS];
     expert_run run[DIGITS_RUNS + 1];
-    int first[DIGITS_RUNS + 1]; /* each run's first pair; then that behind the last one */
-    int n_runs;
+    int first[DIGITS_RUNS + 1];                /* each run's first pair; then that behind the last one */
+    int n_runs, n_units;                       /* of the pass */
+    int begin, end;                            /* the block's units that are left */
     int32_t pair[DIGITS_RUNS * DIGITS_TOKENS]; /* of the pass */
     expert_counts counts;
 };
@@ -74,7 +79,8 @@ struct digits_work {
     digits_shared *sh;
     char *x, *scales; /* [groups, of whole steps][GROUP]; [DIGITS_UNITS][DIGITS_ROWS][n_groups] */
     int n_steps, n_tiles;
-    const bool all; /* a column of x is a token; otherwise a pair of the pass */
+    const bool
+        all; /* a column of x is a token; otherwise a pair of the pass. The columns behind them are zeros in the first pass. */
 
     /* The numbers of steps and units in the passes before this one, and this one's units. */
     struct pass {
@@ -94,6 +100,13 @@ struct digits_work {
         scales = x + n_steps * DIGITS_GROUPS * GROUP;
     }
 
+    /* Waits for the N threads that call it with this ID. */
+    template <int ID, int N>
+    __device__ static void meet()
+    {
+        asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(N) : "memory");
+    }
+
     /* ---- passes ---- */
 
     __device__ void open() const
@@ -103,69 +116,74 @@ struct digits_work {
         box_map_prefetch(map);
         for (int i = 0; i < DIGITS_SLOTS; i++) {
             barrier_open(shared_address(&sh->full[i]), 1);
-            barrier_open(shared_address(&sh->empty[i]), 4);
+            barrier_open(shared_address(&sh->empty[i]), 4 * DIGITS_SHARES);
         }
         for (int i = 0; i < DIGITS_UNITS; i++) {
             barrier_open(shared_address(&sh->begun[i]), 1);
-            barrier_open(shared_address(&sh->ended[i]), 4 * DIGITS_PARTS);
+            barrier_open(shared_address(&sh->ended[i]), 4 * DIGITS_SHARES);
             barrier_open(shared_address(&sh->stored[i]), 3);
         }
         barriers_opened();
     }
-    /* Called by all threads: selects runs from unit i on whose columns fit, a lane each; returns the number of their
-     * units. */
-    __device__ int select_runs(int i, int end) const
+    /* Called by warp 0 when the routing is complete: counts the runs of all experts, and deals their units to
+     * blocks. */
+    __device__ void deal_units() const
     {
-        if (threadIdx.x < 32) {
-            const int k = (int)threadIdx.x, from = k == 0 ? i : (i / n_tiles + k) * n_tiles;
-            const bool any = k < DIGITS_RUNS && from < end;
-            expert_run run = {};
-            if (any)
-                run = find_run(&sh->counts, a.n_held, n_tiles, from, end);
-            int behind = run.n_tokens; /* the pairs up to this run's end */
-            for (int d = 1; d < DIGITS_RUNS; d *= 2) {
-                const int other = __shfl_up_sync(0xffffffffu, behind, d);
-                behind += k >= d ? other : 0;
-            }
-            const bool fits = any && (all || behind <= DIGITS_TOKENS);
-            if (fits)
-                sh->run[k] = run, sh->first[k + 1] = behind;
-            const int n = __popc(__ballot_sync(0xffffffffu, fits));
-            if (k == 0)
-                sh->first[0] = 0, sh->n_runs = n;
+        load_begins<32>(&sh->counts, a.r.begin, a.n_held);
+        __syncwarp();
+        const int n = scan_runs<DIGITS_TOKENS>(&sh->counts, a.n_held) * n_tiles;
+        const int each = n / (int)gridDim.x, more = n % (int)gridDim.x, block = (int)blockIdx.x;
+        sh->begin = each * block + min(block, more);
+        sh->end = each * (block + 1) + min(block + 1, more);
+        __syncwarp();
+    }
+    /* Called by warp 0: the runs of the units that are left, at most DIGITS_RUNS; returns their number. */
+    __device__ int find_runs() const
+    {
+        const int begin = sh->begin, end = sh->end, at = begin / n_tiles;
+        const int n = end > begin ? min((end - 1) / n_tiles - at + 1, DIGITS_RUNS) : 0;
+        for (int e = (int)threadIdx.x; e < a.n_held; e += 32) {
+            const int first = sh->counts.before[e], behind = sh->counts.before[e + 1];
+            for (int i = max(first, at); i < min(behind, at + n); i++)
+                sh->run[i - at] =
+                    run_of_expert(&sh->counts, e, i - first, n_tiles, max(begin - i * n_tiles, 0), end - i * n_tiles);
         }
-        __syncthreads();
-        int n_units = 0;
-        for (int r = 0; r < sh->n_runs; r++)
-            n_units += sh->run[r].n;
-        return n_units;
+        __syncwarp();
+        return n;
+    }
+    /* Called by warp 0: selects the next runs whose columns fit. */
+    __device__ void select_runs() const
+    {
+        const int n = find_runs();
+        int n_runs = 0, behind = 0, n_units = 0;
+        for (; n_runs < n; n_runs++) {
+            const int n_tokens = sh->run[n_runs].n_tokens;
+            if (!all && behind + n_tokens > DIGITS_TOKENS)
+                break;
+            sh->first[n_runs] = behind;
+            behind += n_tokens, n_units += sh->run[n_runs].n;
+        }
+        sh->first[n_runs] = behind;
+        sh->n_runs = n_runs, sh->n_units = n_units;
+        __syncwarp();
+        sh->begin += n_units;
+        __syncwarp();
     }
 
     /* ---- x ---- */
 
-    /* Called by all threads: the pairs of the pass. */
+    /* Called by all threads but warp 0's: the pairs of the pass. */
     __device__ void bring_pairs() const
     {
-        const int i = (int)threadIdx.x;
+        const int i = (int)threadIdx.x - 32;
         for (int r = 0; r < sh->n_runs; r++)
             if (i >= sh->first[r] && i < sh->first[r + 1])
                 sh->pair[i] = a.r.pair[sh->run[r].begin + i - sh->first[r]];
+        meet<2, DIGITS_THREADS - 32>();
     }
-    /* The token of this thread, and the row of x that it is; -1: none. */
-    __device__ static int token()
+    __device__ int row_of_column(int i) const
     {
-        return (int)threadIdx.x % 32 / 4;
-    }
-    __device__ int row_of_token() const
-    {
-        if (all)
-            return token() < a.n_tokens ? token() : -1;
-        for (int r = 0; r < sh->n_runs; r++)
-            if (token() < sh->first[r + 1]) {
-                const int pair = a.r.pair[sh->run[r].begin + token() - sh->first[r]];
-                return FIRST ? pair / a.n_chosen : pair;
-            }
-        return -1;
+        return all ? i : FIRST ? sh->pair[i] / a.n_chosen : sh->pair[i];
     }
     /* The column of the pass's pair i. */
     __device__ int column_of(int i) const
@@ -201,13 +219,16 @@ struct digits_work {
         }
     }
     /* The factor that makes a token's largest magnitude, given as bfloat16, 128 to 256. */
-    __device__ float factor_of(uint32_t most, int token) const
+    __device__ static float factor_of(uint32_t most)
+    {
+        return __uint_as_float((uint32_t)(261 - max((int)most >> 7, 8)) << 23);
+    }
+    /* The factor of its sums, see fours_as_eights; infinite and NaN x make NaN. */
+    __device__ static float gain_of(uint32_t most)
     {
         const int exponent = max((int)most >> 7, 8);
         const float back = __uint_as_float((uint32_t)(exponent - 7) << 23);
-        if (threadIdx.x < 32 && threadIdx.x % 4 == 0) /* infinite and NaN x make NaN */
-            sh->gain[token] = exponent == 255 ? __uint_as_float(0x7fffffffu) : back * 64.0f; /* see fours_as_eights */
-        return __uint_as_float((uint32_t)(261 - exponent) << 23);
+        return exponent == 255 ? __uint_as_float(0x7fffffffu) : back * 64.0f;
     }
     __device__ static uint32_t largest_of(const uint4 &v)
     {
@@ -215,18 +236,29 @@ struct digits_work {
             __vmaxu2(__vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu), __vmaxu2(v.z & 0x7fff7fffu, v.w & 0x7fff7fffu));
         return max(two & 0xffffu, two >> 16);
     }
-    /* Called by all threads: a warp has all tokens, a group's columns at a time. row: row_of_token */
-    __device__ void bring_x(int row) const
+    /* Called by all threads. */
+    __device__ void clear_x() const
     {
-        const int warp = (int)threadIdx.x / 32, quarter = (int)threadIdx.x % 4, groups = n_steps * DIGITS_GROUPS;
-        const T *from = a.x + (size_t)row * a.cols;
+        for (int i = (int)threadIdx.x; i < n_steps * DIGITS_GROUPS * (GROUP / 16); i += DIGITS_THREADS)
+            ((uint4 *)x)[i] = make_uint4(0, 0, 0, 0);
+        if (threadIdx.x < DIGITS_TOKENS)
+            sh->most[threadIdx.x] = 0;
+    }
+    /* Called by the warpgroups that multiply, where x has been cleared: the first n columns. A quad has one column, and
+     * some of its groups. */
+    __device__ void bring_x(int n) const
+    {
+        const int quad = ((int)threadIdx.x - 128) / 4, quarter = (int)threadIdx.x % 4;
+        const int column = quad % n, first = quad / n, stride = DIGITS_WORKERS / 4 / n;
+        const bool any = first < stride;
+        const T *from = a.x + (size_t)row_of_column(column) * a.cols;
         uint4 v[DIGITS_CHUNKS];
         uint32_t most = 0;
 #pragma unroll
         for (int k = 0; k < DIGITS_CHUNKS; k++) {
-            int col = (warp + k * DIGITS_WARPS) * 32 + quarter * 8;
+            const int col = (first + k * stride) * 32 + quarter * 8;
             v[k] = make_uint4(0, 0, 0, 0);
-            if (row >= 0 && col < a.cols)
+            if (any && col < a.cols)
                 v[k] = *(const uint4 *)(from + col);
         }
 #pragma unroll
@@ -235,20 +267,19 @@ struct digits_work {
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = max(most, __shfl_xor_sync(0xffffffffu, most, 2));
         if (quarter == 0)
-            sh->most[warp][token()] = most;
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < DIGITS_WARPS; i++)
-            most = max(most, sh->most[i][token()]);
-        const float factor = factor_of(most, token());
+            atomicMax(&sh->most[column], most);
+        meet<1, DIGITS_WORKERS>();
+        most = sh->most[column];
+        if (first == 0)
+            sh->gain[column] = gain_of(most);
 #pragma unroll
         for (int k = 0; k < DIGITS_CHUNKS; k++) {
-            int group = warp + k * DIGITS_WARPS;
-            if (group < groups)
-                store_digits(x + group * GROUP + token() * 16 + quarter * 4, v[k], factor);
+            const int group = first + k * stride;
+            if (any && group < w.n_groups)
+                store_digits(x + group * GROUP + column * 16 + quarter * 4, v[k], factor_of(most));
         }
         products_see_stores();
-        __syncthreads();
+        meet<1, DIGITS_WORKERS>();
     }
 
     /* ---- copies, by one thread ---- */
@@ -276,9 +307,7 @@ struct digits_work {
             copy_scales(run, f.tile, p.units + f.unit);
         barrier_wait(shared_address(&sh->empty[slot]), n / DIGITS_SLOTS & 1 ^ 1);
         barrier_expect(full, DIGITS_ROWS * DIGITS_ROW);
-        for (int b = 0; b < 2; b++)
-            fours_box(to + b * DIGITS_BOX * DIGITS_ROW, map, f.step * DIGITS_ROW,
-                      f.tile * RESULTS + (FIRST ? 0 : b * DIGITS_BOX), FIRST ? b : 0, run.expert, full);
+        fours_box(to, map, f.step * DIGITS_ROW / 4, f.tile * RESULTS, run.expert, full);
         f.n++;
         if (++f.step < n_steps)
             return;
@@ -286,17 +315,22 @@ struct digits_work {
         if (++f.tile == run.first + run.n)
             f.tile = sh->run[++f.run].first;
     }
-    __device__ static void fours_box(uint32_t into, const CUtensorMap *map, int x, int y, int z, int expert,
-                                     uint32_t barrier)
+    __device__ static void fours_box(uint32_t into, const CUtensorMap *map, int x, int y, int expert, uint32_t barrier)
     {
 #if __CUDA_ARCH__ >= 900
         uint64_t policy;
         asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
                      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(into),
-                     "l"(map), "r"(x), "r"(y), "r"(z), "r"(expert), "r"(barrier), "l"(policy)
+                     "l"(map), "r"(x), "r"(y), "r"(0), "r"(expert), "r"(barrier), "l"(policy)
                      : "memory");
 #endif
+    }
+    __device__ void copy_all(const pass &p) const
+    {
+        stream f = {0, 0, 0, 0, sh->run[0].first};
+        while (f.n < p.n_units * n_steps)
+            copy(f, p);
     }
 
     /* ---- products ---- */
@@ -315,109 +349,116 @@ struct digits_work {
     {
         uint32_t code;
         asm volatile("ld.shared.u8 %0, [%1];" : "=r"(code) : "r"(from));
-        return __uint_as_float(max(code << 23, 0x00400000u)); /* 2^-127 is subnormal */
+        code <<= 23;
+        asm("max.u32 %0, %0, %1;" : "+r"(code) : "n"(0x00400000)); /* 2^-127 is subnormal; the compiler takes two */
+        return __uint_as_float(code);
     }
-    /* The descriptor of a group's columns of one digit, [half of the columns][token][16 bytes], by its first word. */
+    /* The descriptor of a group's columns, [digit][half of the columns][token][16 bytes], by its first word. */
     __device__ static uint64_t matrix_of(uint32_t low)
     {
-        return (uint64_t)(128 >> 4) << 32 | low;
+        return (uint64_t)(DIGIT >> 4) << 32 | low;
     }
-    /* DIGITS_SHARE groups' products, not awaited. from: this lane's codes of the first group; low: of its
-     * descriptor. */
-    __device__ static void multiply(float (&part)[DIGITS_SHARE][4], uint32_t (&code)[DIGITS_SHARE][4], uint32_t from,
+    /* N groups' products, not awaited. from: this lane's codes of the first group; low: of its descriptor */
+    template <int N>
+    __device__ static void multiply(float (&part)[DIGITS_PART][8], uint32_t (&code)[DIGITS_PART][4], uint32_t from,
                                     uint32_t low)
     {
 #pragma unroll
-        for (int j = 0; j < DIGITS_SHARE; j++)
+        for (int j = 0; j < N; j++)
             load_codes(code[j], from + j * 16);
         warpgroup_begin();
 #pragma unroll
-        for (int j = 0; j < DIGITS_SHARE; j++) {
+        for (int j = 0; j < N; j++)
             warpgroup_product_of_codes<false>(part[j], code[j], matrix_of(low + j * (GROUP >> 4)));
-            warpgroup_product_of_codes<true>(part[j], code[j], matrix_of(low + (j * GROUP + DIGIT >> 4)));
-        }
         warpgroup_commit();
     }
-    /* Adds the products of DIGITS_SHARE groups from `first` on. scale: the first ones of the lane's rows. WHOLE: all
+    /* Adds the products of DIGITS_PART groups from `first` on. scale: the first ones of the lane's rows. WHOLE: all
      * groups exist. */
     template <bool WHOLE>
-    __device__ void add(float (&sum)[4], float (&part)[DIGITS_SHARE][4], const uint32_t (&scale)[2], int first) const
+    __device__ void add(float (&sum)[4], float (&part)[DIGITS_PART][8], const uint32_t (&scale)[2], int first) const
     {
 #pragma unroll
-        for (int j = 0; j < DIGITS_SHARE; j++) {
+        for (int j = 0; j < DIGITS_PART; j++) {
             warpgroup_results(part[j]);
+            if (!WHOLE && first + j >= w.n_groups)
+                continue;
+            const float s[2] = {scale_at(scale[0] + first + j), scale_at(scale[1] + first + j)};
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                if (!WHOLE && first + j >= w.n_groups)
-                    continue;
-                const float s = scale_at(scale[h] + first + j);
-                sum[2 * h] = fmaf(part[j][2 * h], s, sum[2 * h]);
-                sum[2 * h + 1] = fmaf(part[j][2 * h + 1], s, sum[2 * h + 1]);
-            }
+            for (int i = 0; i < 4; i++)
+                sum[i] = fmaf(part[j][i] + part[j][4 + i], s[i / 2], sum[i]);
         }
     }
-    /* n: the step's number among all passes'. */
-    template <bool WHOLE>
-    __device__ void work_step(float (&sum)[4], int n, int step, const uint32_t (&scale)[2]) const
+    /* A share of N groups. n: the step's number among all passes' */
+    template <int N, bool WHOLE>
+    __device__ void work_step(float (&sum)[4], int n, int step, int share, const uint32_t (&scale)[2]) const
     {
         const int slot = n % DIGITS_SLOTS, lane = threadIdx.x % 32, row = (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-        const uint32_t from = shared_address(sh->codes[slot]) + row * DIGITS_ROW + lane % 4 * (4);
-        const uint32_t columns = shared_address(x) + step * DIGITS_GROUPS * GROUP;
+        const int in_step = share * DIGITS_SHARE, first = step * DIGITS_GROUPS + in_step;
+        const uint32_t from = shared_address(sh->codes[slot]) + row * DIGITS_ROW + in_step * 16 + lane % 4 * 4;
+        const uint32_t columns = shared_address(x) + first * GROUP;
         const uint32_t low = __shfl_sync(0xffffffffu, columns >> 4 | HALF >> 4 << 16, 0);
-        const int LAST = DIGITS_GROUPS / DIGITS_SHARE - 1, first = step * DIGITS_GROUPS;
-        float part[2][DIGITS_SHARE][4];
-        uint32_t code[2][DIGITS_SHARE][4];
+        const int PARTS = N / DIGITS_PART;
+        float part[2][DIGITS_PART][8];
+        uint32_t code[2][DIGITS_PART][4];
         barrier_wait(shared_address(&sh->full[slot]), n / DIGITS_SLOTS & 1);
 #pragma unroll
-        for (int b = 0; b <= LAST; b++) {
-            multiply(part[b % 2], code[b % 2], from + b * DIGITS_SHARE * 16, low + (b * DIGITS_SHARE * GROUP >> 4));
-            if (b == LAST) {
+        for (int b = 0; b < PARTS; b++) {
+            const int j = b * DIGITS_PART;
+            multiply<DIGITS_PART>(part[b % 2], code[b % 2], from + j * 16, low + j * (GROUP >> 4));
+            if (b == PARTS - 1) {
                 __syncwarp();
                 if (lane == 0)
                     barrier_arrive(shared_address(&sh->empty[slot]));
             }
             if (b > 0) {
                 warpgroup_wait<1>();
-                add<WHOLE>(sum, part[(b - 1) % 2], scale, first + (b - 1) * DIGITS_SHARE);
+                add<WHOLE>(sum, part[(b - 1) % 2], scale, first + j - DIGITS_PART);
             }
         }
         warpgroup_wait<0>();
-        add<WHOLE>(sum, part[LAST % 2], scale, first + LAST * DIGITS_SHARE);
+        add<WHOLE>(sum, part[(PARTS - 1) % 2], scale, first + N - DIGITS_PART);
+    }
+    /* A share of all steps of a unit. n: the first one's number */
+    template <int N>
+    __device__ void work_unit(float (&sum)[4], int n, int share, const uint32_t (&scale)[2]) const
+    {
+        for (int step = 0; step < n_steps; step++)
+            if ((step + 1) * DIGITS_GROUPS <= w.n_groups)
+                work_step<N, true>(sum, n + step, step, share, scale);
+            else
+                work_step<N, false>(sum, n + step, step, share, scale);
     }
     /* The place of the scales of a unit's row r, in rows. */
     __device__ int scale_row(int r) const
     {
         return FIRST && a.kind == ACTIVATION_SWIGLU ? r % DIGITS_BOX * 2 + r / DIGITS_BOX : r;
     }
-    __device__ void hand_on(const float (&sum)[4], int b, int part) const
+    __device__ void hand_on(const float (&sum)[4], int b, int share) const
     {
         const int lane = threadIdx.x % 32, row = (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-        float *to = sh->sums[b][part] + lane % 4 * 2 * DIGITS_PITCH + row;
+        float *to = sh->sums[b][share] + lane % 4 * 2 * DIGITS_PITCH + row;
 #pragma unroll
         for (int i = 0; i < 4; i++)
             to[i % 2 * DIGITS_PITCH + i / 2 * 8] = sum[i];
     }
-    /* By one of the four warpgroups: its steps of the pass. All of them take part in every unit, even without a step in
-     * it, so that none confuses the phases of a barrier. */
+    /* By one of the four warpgroups: its shares of the pass. They change with the units, since the last one is
+     * short. */
     __device__ void work(const pass &p) const
     {
         const int lane = threadIdx.x % 32, row = (int)threadIdx.x % 128 / 32 * 16 + lane / 4;
-        int n = (int)threadIdx.x / 128 - 1, step = n;
-        for (int u = 0; u < p.n_units; u++, step -= n_steps) {
-            const int unit = p.units + u, b = unit % DIGITS_UNITS, part = step % DIGITS_PARTS;
+        for (int u = 0; u < p.n_units; u++) {
+            const int unit = p.units + u, b = unit % DIGITS_UNITS, n = p.steps + u * n_steps;
+            const int share = __shfl_sync(0xffffffffu, ((int)threadIdx.x / 128 + unit) % DIGITS_SHARES, 0);
             const uint32_t of_unit = shared_address(scales) + b * DIGITS_ROWS * w.n_groups;
             const uint32_t scale[2] = {of_unit + scale_row(row) * w.n_groups,
                                        of_unit + scale_row(row + 8) * w.n_groups};
-            const bool any = step < n_steps;
             float sum[4] = {};
             barrier_wait(shared_address(&sh->begun[b]), unit / DIGITS_UNITS & 1);
-            for (; step < n_steps; step += DIGITS_PARTS, n += DIGITS_PARTS)
-                if ((step + 1) * DIGITS_GROUPS <= w.n_groups)
-                    work_step<true>(sum, p.steps + n, step, scale);
-                else
-                    work_step<false>(sum, p.steps + n, step, scale);
-            if (any)
-                hand_on(sum, b, part);
+            if (share < DIGITS_SHARES - 1)
+                work_unit<DIGITS_SHARE>(sum, n, share, scale);
+            else
+                work_unit<DIGITS_GROUPS - (DIGITS_SHARES - 1) * DIGITS_SHARE>(sum, n, share, scale);
+            hand_on(sum, b, share);
             __syncwarp();
             if (lane == 0)
                 barrier_arrive(shared_address(&sh->ended[b]));
@@ -429,8 +470,8 @@ struct digits_work {
     __device__ float sum_of(int b, int column, int row) const
     {
         float sum = 0;
-        for (int part = 0; part < min(n_steps, DIGITS_PARTS); part++)
-            sum += sh->sums[b][part][column * DIGITS_PITCH + row];
+        for (int share = 0; share < DIGITS_SHARES; share++)
+            sum += sh->sums[b][share][column * DIGITS_PITCH + row];
         return sum * sh->gain[column];
     }
     __device__ float result(const expert_run &run, int b, int column, int tile, int f) const
@@ -467,48 +508,56 @@ struct digits_work {
 
     /* The first product's x may be known before its preceding kernel, the router, ends, which read it, too: its digits
      * are made meanwhile. The routing is complete before the second product's preceding kernel, so its first codes are
-     * copied while that one ends. */
+     * copied while that one ends, and warp 0, which reads nothing else, does not wait for it. */
     __device__ void run() const
     {
         open();
-        if (all)
-            bring_x(row_of_token());
+        clear_x();
+        __syncthreads();
+        if (all && threadIdx.x >= 128)
+            bring_x(a.n_tokens);
         if (FIRST)
             after_previous();
-        count_runs<DIGITS_TOKENS, DIGITS_THREADS>(&sh->counts, a.r.begin, a.n_held);
-        const int64_t units = (int64_t)sh->counts.before[a.n_held] * n_tiles;
-        const int end = (int)(units * ((int)blockIdx.x + 1) / (int)gridDim.x);
-        bool waits = !FIRST;
-        pass p = {0, 0, 0};
-        for (int i = (int)(units * (int)blockIdx.x / (int)gridDim.x); i < end; i += p.n_units) {
-            p.units += p.n_units, p.steps += p.n_units * n_steps;
-            p.n_units = select_runs(i, end);
-            stream ahead = {0, 0, 0, 0, sh->run[0].first};
-            const int steps = p.n_units * n_steps;
-            if (threadIdx.x == 0)
-                while (ahead.n < min(steps, DIGITS_SLOTS) && ahead.unit < DIGITS_UNITS)
-                    copy(ahead, p);
-            bring_pairs();
-            const int row = row_of_token();
-            if (waits)
-                after_previous();
+        else if (threadIdx.x < 32)
+            let_next_begin();
+        if (threadIdx.x < 32)
+            deal_units();
+        bool waits = !FIRST && threadIdx.x >= 32;
+        for (pass p = {0, 0, 0};; p.units += p.n_units, p.steps += p.n_units * n_steps) {
+            if (threadIdx.x < 32)
+                select_runs();
+            __syncthreads();
+            p.n_units = sh->n_units;
+            if (p.n_units == 0)
+                break;
+            work_as(p, waits);
             waits = false;
-            if (all)
-                __syncthreads();
-            else
-                bring_x(row);
-            if (threadIdx.x >= 128)
-                work(p);
-            else if (threadIdx.x >= 32)
-                store(p);
-            else if (threadIdx.x == 0)
-                while (ahead.n < steps)
-                    copy(ahead, p);
             __syncwarp();
             __syncthreads(); /* runs and x are no longer needed */
+            if (threadIdx.x < DIGITS_TOKENS)
+                sh->most[threadIdx.x] = 0;
         }
         if (waits)
             after_previous();
+    }
+    /* Called by all threads: each warp's part in a pass. */
+    __device__ void work_as(const pass &p, bool waits) const
+    {
+        if (threadIdx.x < 32) {
+            if (threadIdx.x == 0)
+                copy_all(p);
+            return;
+        }
+        bring_pairs();
+        if (waits)
+            after_previous();
+        if (threadIdx.x < 128) {
+            store(p);
+            return;
+        }
+        if (!all)
+            bring_x(sh->first[sh->n_runs]);
+        work(p);
     }
 };
 
@@ -517,6 +566,12 @@ static inline size_t digits_bytes(int n_groups)
 {
     return 128 + sizeof(digits_shared) + (size_t)digits_steps(n_groups) * DIGITS_GROUPS * DIGITS_TOKENS * 64 +
            (size_t)DIGITS_UNITS * DIGITS_ROWS * (size_t)n_groups;
+}
+
+/* The box of codes_map. */
+static inline codes_box digits_box(bool first)
+{
+    return first ? codes_box{DIGITS_BOX, DIGITS_ROW, 2, 4} : codes_box{DIGITS_ROWS, DIGITS_ROW, 1, 4};
 }
 
 /* early: the preceding kernel does not write x, and waited for the one that did. grid: one block per multiprocessor. */
