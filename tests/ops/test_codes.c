@@ -443,22 +443,27 @@ static void test_many_experts(void **unused)
     each_form(check_many_experts);
 }
 
-/* Rows and columns of fours_digits.cuh, whose steps have 480 columns: parts of one, and more steps than warpgroups. The
- * last sizes have more units of 64 rows than a device has multiprocessors, so blocks work on several experts. Of 8
- * tokens the first two experts have 6 each, more than fit together. */
+/* Rows and columns of fours_digits.cuh, whose steps have 960 columns and are shared by four warpgroups, 256 columns
+ * each and 192 for the last: some of the shares, all of them, and more steps. The last sizes have more units of 64 rows
+ * than a device has multiprocessors, so blocks work on several experts. Of 8 tokens the first two experts have 6 each,
+ * more than fit together, and of 12 an expert has more than one run. */
 static void test_short_runs(void **unused)
 {
     (void)unused;
     static const struct code_form form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = 32};
-    for (int n_tokens = 1; n_tokens <= 8; n_tokens += n_tokens == 1 ? 2 : 5) {
-        check_experts(form, ACTIVATION_SWIGLU, n_tokens, 2 * 96, 480, true, 0, 5);
-        check_experts(form, ACTIVATION_SILU, n_tokens, 2 * 64, 1056, true, 1, 3);
-        check_experts(form, ACTIVATION_SILU, n_tokens, 192, 2088, false, 0, 5);
-        check_experts(form, ACTIVATION_SILU, n_tokens, 64, 40, false, 1, 3);
+    static const int tokens[] = {1, 3, 8, 12};
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
+        check_experts(form, ACTIVATION_SWIGLU, tokens[t], 2 * 96, 480, true, 0, 5);
+        check_experts(form, ACTIVATION_SWIGLU, tokens[t], 2 * 64, 960, true, 0, 5);
+        check_experts(form, ACTIVATION_SILU, tokens[t], 2 * 64, 1056, true, 1, 3);
+        check_experts(form, ACTIVATION_SILU, tokens[t], 192, 2088, false, 0, 5);
+        check_experts(form, ACTIVATION_SILU, tokens[t], 64, 40, false, 1, 3);
     }
     check_experts(form, ACTIVATION_SWIGLU, 8, 2 * 3200, 64, true, 0, 5);
     check_experts(form, ACTIVATION_SILU, 8, 2 * 3200, 96, true, 1, 3);
     check_experts(form, ACTIVATION_SILU, 8, 6400, 96, false, 0, 5);
+    check_experts(form, ACTIVATION_SWIGLU, 12, 2 * 3200, 64, true, 0, 5);
+    check_experts(form, ACTIVATION_SILU, 12, 6400, 96, false, 0, 5);
 }
 
 int main(void)

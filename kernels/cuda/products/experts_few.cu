@@ -98,9 +98,16 @@ static bool launch_fours(struct queue *q, const expert_product<T> &a, const stru
     return true;
 }
 
-/* E2M1 beside bfloat16 in short runs, by warpgroups: where the scales of a unit begin at multiples of 16 bytes. With
- * more than two tokens for each expert, most blocks would work on more than 8 in two passes, which fours_few.cuh does
- * in one (gpt-oss-20b, H200: 8 and 16 tokens 4.4 and 2.4 % faster a step, 32 3.5 % slower). */
+/* Tokens of an expert on average up to which fours_digits.cuh is the fastest. More of them need a pass over x for each
+ * run, which small matrices are too short for (H200, a step before and with it, us: gpt-oss-20b, rows of 2,880, 32
+ * tokens 4,686; 4,429, 64 6,004; 5,575, 80 6,388; 6,480; Qwen3-30B-A3B, rows of 768 and 2,048, 64 tokens 7,683;
+ * 8,516). */
+static int most_of_digits(int rows)
+{
+    return rows > 2048 ? 8 : 2;
+}
+
+/* E2M1 beside bfloat16 in short runs, by warpgroups: where the scales of a tile begin at multiples of 16 bytes. */
 template <typename T>
 static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                           const struct weight *w, bool first)
@@ -109,7 +116,7 @@ static bool launch_digits(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enc
         const struct code_form *f = &w->form;
         const int groups = code_groups(f, w->cols);
         if (encode == nullptr || f->codes != CODES_E2M1 || f->group != 32 || f->first != 0 ||
-            (a.n_tokens > DIGITS_TOKENS && a.n_tokens * a.n_chosen > 2 * a.n_experts) ||
+            (a.n_tokens > DIGITS_TOKENS && a.n_tokens * a.n_chosen > most_of_digits(a.rows) * a.n_experts) ||
             a.rows % (first ? DIGITS_BOX : DIGITS_ROWS) != 0 || (first && !has_gate_formula(a.kind)) ||
             groups > DIGITS_MOST_GROUPS || digits_bytes(groups) > SHARED_BYTES)
             return false;

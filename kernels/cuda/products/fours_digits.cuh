@@ -30,7 +30,7 @@
 #define DIGITS_UNITS   3                    /* under way */
 #define DIGITS_GROUPS  30                   /* of a step: its rows begin and end at sectors of 32 bytes */
 #define DIGITS_SHARE   8                    /* of these; the last share has the rest */
-#define DIGITS_PART    2                    /* of these, multiplied between two waits; the last may have fewer */
+#define DIGITS_PART    2                    /* of these, multiplied between two waits */
 #define DIGITS_ROW     (DIGITS_GROUPS * 16) /* bytes */
 #define DIGITS_SLOTS   4                    /* of the ring */
 #define DIGITS_RUNS    8                    /* of a pass, at most */
