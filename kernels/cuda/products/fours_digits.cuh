@@ -37,7 +37,7 @@
 #define DIGITS_PITCH   68                   /* floats from one token's sums to the next one's */
 #define DIGITS_CHUNKS  7                    /* groups of x that a quad converts, at most */
 
-/* Of a row: as many as the quads convert when each of DIGITS_TOKENS columns has its part of them. */
+/* The most groups of a row: as many as the quads convert when each of DIGITS_TOKENS columns has its part of them. */
 #define DIGITS_MOST_GROUPS (DIGITS_CHUNKS * (DIGITS_WORKERS / 4 / DIGITS_TOKENS))
 
 struct digits_shared {
@@ -79,8 +79,8 @@ struct digits_work {
     digits_shared *sh;
     char *x, *scales; /* [groups, of whole steps][GROUP]; [DIGITS_UNITS][DIGITS_ROWS][n_groups] */
     int n_steps, n_tiles;
-    const bool
-        all; /* a column of x is a token; otherwise a pair of the pass. The columns behind them are zeros in the first pass. */
+    /* A column of x is a token; otherwise a pair of the pass. The columns behind them are zeros in the first pass. */
+    const bool all;
 
     /* The numbers of steps and units in the passes before this one, and this one's units. */
     struct pass {
