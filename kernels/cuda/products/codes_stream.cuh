@@ -7,6 +7,7 @@
 #define PRODUCTS_CODES_STREAM_CUH
 
 #include "kernels/cuda/codes.cuh"
+#include "kernels/cuda/read_once.cuh"
 
 #define CODES_MAX_TOKENS 16
 #define CODES_RING_BYTES (128 * 1024)
@@ -138,7 +139,7 @@ struct codes_stream {
                 int row = at.row + r * 8 + lane / 4, col = column(at.step, j);
                 bool wanted = at.item < n_items && row < a.rows && col < a.cols;
                 size_t from = ((size_t)at.expert * a.rows + row) * a.w.pitch + (size_t)(col * BITS / 8);
-                async_copy(&slot[(j * OCTETS + r) * 32], wanted ? a.w.codes + from : a.w.codes, wanted);
+                async_copy_once(&slot[(j * OCTETS + r) * 32], wanted ? a.w.codes + from : a.w.codes, wanted);
             }
         async_commit();
     }
