@@ -166,7 +166,8 @@ struct digits_work {
         sh->first[n_runs] = behind;
         sh->n_runs = n_runs, sh->n_units = n_units;
         __syncwarp();
-        sh->begin += n_units;
+        if (threadIdx.x == 0)
+            sh->begin += n_units;
         __syncwarp();
     }
 
