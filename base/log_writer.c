@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CLOSE_SECONDS 1.0
-#define LOOK_MS       100 /* between two looks at a full pipe */
+#define CLOSE_SECONDS  1.0
+#define LOOK_MS        100 /* between two looks at a full pipe */
+#define FOLLOW_SECONDS 1.0 /* between two looks at the file's path */
 
 struct log_line {
     struct log_line *next;
@@ -29,6 +30,10 @@ struct log_writer {
     const char *name;
     bool is_pipe; /* or anything else that is not a file: a write of more than PIPE_BUF bytes may block */
     bool torn;    /* the thread's: only the beginning of the last line was written */
+    char *path;   /* of a file that may be moved; NULL: none */
+    int (*open_file)(const char *path, struct err *e);
+    double looked; /* the thread's, like all about the path */
+    bool said_moved;
     pthread_t thread;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t come;
@@ -90,6 +95,35 @@ static int write_line(struct log_writer *w, const struct log_line *l)
     return why;
 }
 
+/* Is the file at the path still the one that is open? */
+static bool is_in_place(const struct log_writer *w)
+{
+    struct stat open_one, there;
+    return fstat(w->fd, &open_one) != 0 ||
+           (stat(w->path, &there) == 0 && open_one.st_dev == there.st_dev && open_one.st_ino == there.st_ino);
+}
+
+/* After the file was moved its path is opened again. */
+static void follow_path(struct log_writer *w)
+{
+    struct err e = {0};
+    double now = seconds_now();
+    if (w->path == NULL || now - w->looked < FOLLOW_SECONDS)
+        return;
+    w->looked = now;
+    if (is_in_place(w))
+        return;
+    int fd = w->open_file(w->path, &e);
+    if (fd < 0 && !w->said_moved)
+        log_warn("%s; lines go to the file that was moved", e.text);
+    w->said_moved = fd < 0;
+    if (fd < 0)
+        return;
+    (void)close(w->fd);
+    w->fd = fd;
+    w->torn = false;
+}
+
 static struct log_line *take_line(struct log_writer *w)
 {
     while (w->first == NULL && w->closing_until <= 0)
@@ -108,6 +142,7 @@ static void *run_writer(void *context)
     (void)pthread_mutex_lock(&w->lock);
     for (struct log_line *l; (l = take_line(w)) != NULL;) {
         (void)pthread_mutex_unlock(&w->lock);
+        follow_path(w);
         int why = write_line(w, l);
         (void)pthread_mutex_lock(&w->lock);
         if (why != 0)
@@ -139,6 +174,23 @@ int log_writer_open(struct log_writer **w, int fd, const char *name, struct err 
     free(*w);
     *w = NULL;
     return ERR(e, ERR_MEMORY, "%s: cannot start a thread", name);
+}
+
+int log_writer_open_path(struct log_writer **w, const char *path, int (*open_file)(const char *path, struct err *e),
+                         const char *name, struct err *e)
+{
+    char *copy = NULL;
+    int fd = open_file(path, e);
+    if (fd < 0 || log_writer_open(w, fd, name, e) != 0)
+        return -1;
+    if (!(*w)->is_pipe && strcmp(path, "-") != 0 && (copy = strdup(path)) == NULL) {
+        log_writer_close(w);
+        return ERR(e, ERR_MEMORY, "out of host memory: %s", name);
+    }
+    (*w)->open_file = open_file; /* before the first line, which the thread awaits */
+    (*w)->looked = seconds_now();
+    (*w)->path = copy;
+    return 0;
 }
 
 void log_writer_put(struct log_writer *w, char *text, size_t bytes)
@@ -186,6 +238,7 @@ void log_writer_close(struct log_writer **w)
     until.tv_sec += 2;
     if (pthread_timedjoin_np((*w)->thread, NULL, &until) == 0) {
         (void)close((*w)->fd);
+        free((*w)->path);
         (void)pthread_cond_destroy(&(*w)->come);
         (void)pthread_mutex_destroy(&(*w)->lock);
         free(*w);

@@ -16,6 +16,12 @@ struct log_writer;
 /* Takes the descriptor over, also on failure. name: for messages; borrowed. */
 int log_writer_open(struct log_writer **w, int fd, const char *name, struct err *e);
 
+/* The same for a path that open_file opens ("--access-log X: cannot open: ..." on failure). If a regular file is moved
+ * or removed, as log rotation does, open_file is called again for the lines that come a second later; on failure they
+ * go on to the old file. */
+int log_writer_open_path(struct log_writer **w, const char *path, int (*open_file)(const char *path, struct err *e),
+                         const char *name, struct err *e);
+
 /* Takes over the text (malloc'ed), a line with its newline. NULL counts as a lost line. */
 void log_writer_put(struct log_writer *w, char *text, size_t bytes);
 

@@ -37,11 +37,22 @@ static int open_file(const char *path, bool with_prompts, struct err *e)
     return fd;
 }
 
+static int open_plain(const char *path, struct err *e)
+{
+    return open_file(path, false, e);
+}
+
+static int open_secret(const char *path, struct err *e)
+{
+    return open_file(path, true, e);
+}
+
 int access_log_open(struct access_log *l, const char *path, bool with_prompts, struct err *e)
 {
     *l = (struct access_log){.with_prompts = with_prompts};
-    int fd = path != NULL ? open_file(path, with_prompts, e) : -1;
-    return fd >= 0 ? log_writer_open(&l->writer, fd, "--access-log", e) : path == NULL ? 0 : -1;
+    if (path == NULL)
+        return 0;
+    return log_writer_open_path(&l->writer, path, with_prompts ? open_secret : open_plain, "--access-log", e);
 }
 
 void access_log_close(struct access_log *l)

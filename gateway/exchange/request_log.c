@@ -10,17 +10,19 @@
 #include <time.h>
 #include <unistd.h>
 
-int request_log_open(struct request_log *l, const char *path, struct err *e)
+static int open_file(const char *path, struct err *e)
 {
-    int fd = -1;
-    if (path == NULL)
-        return 0;
-    fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
-                                : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
+    int fd = strcmp(path, "-") == 0 ? dup(STDOUT_FILENO)
+                                    : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
     if (fd < 0)
         return ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path,
                    errno == ENXIO ? "the pipe has no reader" : strerror(errno));
-    return log_writer_open(&l->writer, fd, "--access-log", e);
+    return fd;
+}
+
+int request_log_open(struct request_log *l, const char *path, struct err *e)
+{
+    return path != NULL ? log_writer_open_path(&l->writer, path, open_file, "--access-log", e) : 0;
 }
 
 void request_log_close(struct request_log *l)

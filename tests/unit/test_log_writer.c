@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINE_BYTES 1000
@@ -153,6 +154,50 @@ static void torn_line(void **state)
     files_remove_dir(folder);
 }
 
+static int open_log(const char *path, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    return fd >= 0 ? fd : ERR(e, ERR_IO, "%s: cannot open", path);
+}
+
+/* Rotation: lines that come a second after the file was moved are in a new one. If that cannot be opened, they go to
+ * the old one. */
+static void moved_file(void **state)
+{
+    (void)state;
+    char folder[256], path[300], moved[300], gone[300];
+    struct log_writer *w = NULL;
+    struct err e = {0};
+    size_t bytes = 0;
+    files_make_dir(folder);
+    (void)snprintf(path, sizeof path, "%s/logs/log", folder);
+    (void)snprintf(moved, sizeof moved, "%s/logs/log.1", folder);
+    (void)snprintf(gone, sizeof gone, "%s/logs", folder);
+    assert_int_equal(mkdir(gone, 0700), 0);
+    assert_int_equal(log_writer_open_path(&w, path, open_log, "a log", &e), 0);
+    put_line(w, 1);
+    (void)usleep(1200000);
+    assert_int_equal(rename(path, moved), 0);
+    put_line(w, 2);
+    for (double until = seconds_now() + process_patience(10); access(path, F_OK) != 0 && seconds_now() < until;)
+        (void)usleep(1000);
+    (void)snprintf(moved, sizeof moved, "%s/away", folder);
+    assert_int_equal(rename(gone, moved), 0);
+    (void)usleep(1200000);
+    put_line(w, 3);
+    log_writer_close(&w);
+    char *text = files_read(folder, "away/log.1", &bytes);
+    assert_int_equal(bytes, LINE_BYTES);
+    assert_int_equal(atoi(text), 1);
+    free(text);
+    text = files_read(folder, "away/log", &bytes);
+    assert_int_equal(bytes, 2 * LINE_BYTES);
+    assert_int_equal(atoi(text), 2);
+    assert_int_equal(atoi(text + LINE_BYTES), 3);
+    free(text);
+    files_remove_dir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +206,7 @@ int main(void)
         cmocka_unit_test(ends_though_nobody_reads),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(torn_line),
+        cmocka_unit_test(moved_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
