@@ -56,7 +56,7 @@ static int open_gateway(struct gateway *g, const struct gateway_options *o, stru
     g->open_metrics = o->open_metrics;
     g->no_page = o->no_page;
     g->comments = (struct due_list){.seconds = o->comment_seconds, .come = gateway_comment};
-    if (loop_open(&g->loop, e) != 0 || (o->api_keys != NULL && keys_read(&g->keys, o->api_keys, e) != 0) ||
+    if (loop_open(&g->loop, e) != 0 || key_file_open(&g->keys, o->api_keys, &g->loop, e) != 0 ||
         request_log_open(&g->log, o->access_log, e) != 0)
         return -1;
     loop_add_list(&g->loop, &g->comments);
@@ -68,7 +68,8 @@ static void close_gateway(struct gateway *g)
     http_server_close(&g->server);
     pool_close(&g->pool);
     request_log_close(&g->log);
-    keys_free(&g->keys);
+    key_file_close(&g->keys);
+    key_counts_free(&g->key_counts);
     loop_close(&g->loop);
 }
 

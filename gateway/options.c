@@ -52,7 +52,10 @@ static const struct opt row[] = {
          "the rendezvous file names)"),
     MANY("listen", "WHERE", add_listen,
          "HOST:PORT, :PORT for all addresses, or unix:PATH; may be repeated up to 8 times (default 127.0.0.1:8080)"),
-    TEXT("api-keys", "FILE", api_keys, "keys that clients need, one per line, in a file of mode 0600 (default: none)"),
+    TEXT(
+        "api-keys", "FILE", api_keys,
+        "keys that clients need, one per line, each with or without a name after it, in a file of mode 0600; a changed "
+        "file is read again (default: none)"),
     FLAG("open-metrics", open_metrics, "let clients read /metrics without a key"),
     FLAG("no-page", no_page, "do not serve the page for browsers at /"),
     TEXT("allow-origin", "ORIGIN", allow_origin,

@@ -41,6 +41,7 @@ static void write_own(struct exchange *x, struct bytes *b)
 {
     const struct gateway *g = x->gateway;
     counters_write(&g->counters, route_name, g, b);
+    key_counts_write(&g->key_counts, b);
     bytes_format(b,
                  "# HELP lockstep_gateway_connections Open connections of clients.\n"
                  "# TYPE lockstep_gateway_connections gauge\nlockstep_gateway_connections %d\n"

@@ -396,11 +396,13 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     t->bytes_out = c->bytes_out;
     t->total = seconds_now() - x->begun;
     counters_take(&g->counters, counted_route(g, x->route), t);
+    key_counts_take(&g->key_counts, t);
     answer_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
     g->trims = g->trims || t->bytes_in + t->bytes_out > TRIM_BYTES;
     fault_make_utf8(c->head->path);
-    const struct request_line line = {c->peer, c->head->method, c->head->path, x->id, t};
+    const struct request_line line = {
+        c->peer, c->head->method, c->head->path, x->id, exchange_header(x, "x-forwarded-for"), t};
     request_log_put(&g->log, &line);
     if (x->drop != NULL)
         x->drop(x->state);

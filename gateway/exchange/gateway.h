@@ -5,7 +5,8 @@
 #include "gateway/backend/pool.h"
 #include "gateway/exchange/answer_counts.h"
 #include "gateway/exchange/counters.h"
-#include "gateway/exchange/keys.h"
+#include "gateway/exchange/key_counts.h"
+#include "gateway/exchange/key_file.h"
 #include "gateway/exchange/request_log.h"
 #include "gateway/http/server.h"
 #include "gateway/loop/loop.h"
@@ -52,7 +53,8 @@ struct gateway {
     struct loop loop;
     struct pool pool;
     struct http_server server;
-    struct keys keys;
+    struct key_file keys;
+    struct key_counts key_counts;
     struct request_log log;
     struct counters counters;
     struct answer_counts models;
@@ -73,7 +75,7 @@ struct gateway {
 /* For struct http_handler; context is the gateway. */
 void gateway_request(void *context, struct http_conn *c);
 void gateway_over(void *context, struct http_conn *c, bool left);
-void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to);
+void gateway_refused(void *context, const struct http_conn *c, const struct http_refusal *r, struct bytes *to);
 
 /* For gateway->comments. */
 void gateway_comment(struct due *d);

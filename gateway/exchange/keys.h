@@ -1,25 +1,31 @@
-/* gateway/exchange/keys.h - the API keys of clients. */
+/* gateway/exchange/keys.h - the API keys of clients, and the names of those who hold them. */
 #ifndef EXCHANGE_KEYS_H
 #define EXCHANGE_KEYS_H
 
 #include "base/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
-#define KEY_BYTES 256 /* bytes of a key, at most 255 */
-#define MAX_KEYS  4096
+#define KEY_BYTES      256 /* bytes of a key, at most 255 */
+#define KEY_NAME_BYTES 64
+#define MAX_KEYS       4096
+
+struct key {
+    char text[KEY_BYTES];      /* the rest is zero */
+    char name[KEY_NAME_BYTES]; /* "": it has none */
+};
 
 struct keys {
-    char (*key)[KEY_BYTES]; /* [n], the rest of each is zero; NULL: no key is needed */
+    struct key *one; /* [n]; NULL: no key is needed */
     size_t n;
 };
 
-/* A file of mode 0600 or stricter, one key per line; empty lines and those that begin with # are skipped. */
+/* A file of mode 0600 or stricter, one key per line, which may be followed by a blank and a name; empty lines and those
+ * that begin with # are skipped. After a failure k is empty. */
 int keys_read(struct keys *k, const char *path, struct err *e);
 void keys_free(struct keys *k);
 
-/* Is the text one of the keys? Constant time. */
-bool keys_have(const struct keys *k, const char *text);
+/* The key with this text; NULL: there is none. Constant time. */
+const struct key *keys_find(const struct keys *k, const char *text);
 
 #endif

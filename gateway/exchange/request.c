@@ -89,24 +89,25 @@ static const struct dialect *area_dialect(const struct exchange *x)
 }
 
 /* "KEY/20261124/us-east-1/sagemaker/aws4_request, ...": the key is in plain text, as every sent key is. */
-static bool has_access_key(const struct exchange *x, const char *credential)
+static const struct key *access_key(const struct exchange *x, const char *credential)
 {
     char key[KEY_BYTES] = "";
     size_t n = strcspn(credential, "/");
     if (n >= sizeof key)
-        return false;
+        return NULL;
     memcpy(key, credential, n);
-    return keys_have(&x->gateway->keys, key);
+    return keys_find(&x->gateway->keys.keys, key);
 }
 
-static bool has_key(const struct exchange *x)
+/* The request's key; NULL: it has none, or a wrong one. */
+static const struct key *find_key(const struct exchange *x)
 {
     const char *value = exchange_header(x, "authorization"), *other = exchange_header(x, "x-api-key");
     if (value != NULL && strncasecmp(value, "Bearer ", 7) == 0)
-        return keys_have(&x->gateway->keys, value + 7 + strspn(value + 7, " "));
+        return keys_find(&x->gateway->keys.keys, value + 7 + strspn(value + 7, " "));
     if (value != NULL && strncmp(value, SIGNED, strlen(SIGNED)) == 0)
-        return has_access_key(x, value + strlen(SIGNED));
-    return other != NULL && keys_have(&x->gateway->keys, other);
+        return access_key(x, value + strlen(SIGNED));
+    return other != NULL ? keys_find(&x->gateway->keys.keys, other) : NULL;
 }
 
 /* Why the request has no key, with the header that was looked at. */
@@ -121,14 +122,18 @@ static struct fault key_fault(const struct exchange *x)
     return f;
 }
 
-static bool may(const struct exchange *x)
+/* May the request be served? Notes the name of its key. */
+static bool may(struct exchange *x)
 {
     bool open = x->route != NULL && (x->route->access == ROUTE_OPEN || x->route->access == ROUTE_PAGE);
-    if (x->gateway->keys.key == NULL || open)
+    if (x->gateway->keys.keys.one == NULL || open)
         return true;
     if (x->route != NULL && x->route->access == ROUTE_METRICS && x->gateway->open_metrics)
         return true;
-    return has_key(x);
+    const struct key *k = find_key(x);
+    if (k != NULL)
+        memcpy(x->tally.key, k->name, sizeof k->name);
+    return k != NULL;
 }
 
 /* A browser's preflight for another origin: the answer is in the headers of every response. */
@@ -166,7 +171,7 @@ static bool is_foreign(const struct exchange *x)
     const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");
     const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
     bool own = authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
-    if (x->gateway->keys.key == NULL && strcmp(x->conn->peer, "unix") != 0)
+    if (x->gateway->keys.keys.one == NULL && strcmp(x->conn->peer, "unix") != 0)
         own = own && is_own_name(host);
     return origin != NULL && !own && !exchange_origin_fits(x, origin);
 }
@@ -222,11 +227,32 @@ void gateway_request(void *context, struct http_conn *c)
     serve_request(x);
 }
 
-void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to)
+/* A line of what was read of the request. */
+static void log_refused(struct gateway *g, const struct http_conn *c, const struct tally *t)
 {
-    const struct gateway *g = context;
+    static const struct http_head nothing = {0};
+    const struct http_head *h = c->head != NULL ? c->head : &nothing;
+    const char *id = http_head_get(h, "x-request-id");
+    if (h->path != NULL)
+        fault_make_utf8(h->path);
+    const struct request_line line = {.client = c->peer,
+                                      .method = h->path != NULL ? h->method : "",
+                                      .path = h->path != NULL ? h->path : "",
+                                      .id = id != NULL && is_good_id(id) ? id : "",
+                                      .forwarded_for = http_head_get(h, "x-forwarded-for"),
+                                      .tally = t};
+    request_log_put(&g->log, &line);
+}
+
+void gateway_refused(void *context, const struct http_conn *c, const struct http_refusal *r, struct bytes *to)
+{
+    struct gateway *g = context;
     struct fault f = fault_make(r->status, "", "%s", r->message);
     if (r->status == 413)
         f = fault_make(413, "", "%s: expected at most %zu bytes (--max-body)", r->message, g->server.setup.max_body);
     fault_write_openai(&f, to);
+    log_refused(
+        g, c,
+        &(struct tally){
+            .status = r->status, .bytes_in = bytes_count(&c->content), .bytes_out = bytes_count(to), .total = -1});
 }

@@ -1,6 +1,7 @@
 /* gateway/exchange/request_log.c - see request_log.h. */
 #include "gateway/exchange/request_log.h"
 #include "base/json.h"
+#include "gateway/exchange/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define FORWARDED_BYTES 512 /* of X-Forwarded-For, at most */
 
 static int open_file(const char *path, struct err *e)
 {
@@ -48,6 +51,17 @@ static void put_ms(json_t *o, const char *name, double seconds)
         (void)json_object_set_new(o, name, json_real((double)(long long)(seconds * 1e6 + 0.5) / 1e3));
 }
 
+/* The header may have any bytes and any length. */
+static void put_forwarded(json_t *o, const char *text)
+{
+    char shown[FORWARDED_BYTES];
+    if (text == NULL)
+        return;
+    (void)snprintf(shown, sizeof shown, "%s", text);
+    fault_make_utf8(shown);
+    (void)json_object_set_new(o, "forwarded_for", json_string(shown));
+}
+
 static void put_generate(json_t *o, const struct tally *t)
 {
     if (t->model[0] != '\0')
@@ -68,6 +82,9 @@ void request_log_put(struct request_log *l, const struct request_line *line)
     json_t *o = json_object();
     put_time(o);
     (void)json_object_set_new(o, "client", json_string(line->client));
+    put_forwarded(o, line->forwarded_for);
+    if (t->key[0] != '\0')
+        (void)json_object_set_new(o, "key", json_string(t->key));
     (void)json_object_set_new(o, "method", json_string(line->method));
     (void)json_object_set_new(o, "path", json_string(line->path));
     (void)json_object_set_new(o, "request_id", json_string(line->id));

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/log_writer.h"
+#include "gateway/exchange/keys.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,7 +12,8 @@
 /* The outcome of an exchange. Seconds; negative: not known. */
 struct tally {
     int status;
-    bool left, is_generate; /* the client left; the request was for text */
+    bool left, is_generate;   /* the client left; the request was for text */
+    char key[KEY_NAME_BYTES]; /* the name of the client's key; "": none */
     char model[512];
     int64_t prompt_tokens, completion_tokens;
     double first_token, total;       /* from the complete request to the first and last piece of the answer */
@@ -29,6 +31,7 @@ void request_log_close(struct request_log *l);
 
 struct request_line {
     const char *client, *method, *path, *id;
+    const char *forwarded_for; /* what the client or a proxy says; NULL: nothing */
     const struct tally *tally;
 };
 

@@ -123,7 +123,7 @@ static void refuse_request(struct http_conn *c, const struct http_refusal *r)
     due_unset(&c->due);
     c->keep = false;
     c->bodiless = false;
-    s->handler.refused(s->handler.context, r, &body);
+    s->handler.refused(s->handler.context, c, r, &body);
     answer_whole(c, r->status, "", "application/json", bytes_start(&body), bytes_count(&body));
     bytes_free(&body);
     c->state = HTTP_ENDS;

@@ -235,8 +235,9 @@ int http_head_read(struct http_head *h, char *text, size_t bytes, struct http_re
             return refuse(r, 400, "a field of the head continues on a second line");
         if (h->n_fields == HTTP_MAX_FIELDS)
             return refuse(r, 431, "the head has more than 128 fields");
-        if (http_field_read(line, &h->field[h->n_fields++]) != 0)
+        if (http_field_read(line, &h->field[h->n_fields]) != 0)
             return refuse(r, 400, "a field of the head is not \"NAME: VALUE\"");
+        h->n_fields++;
     }
     return read_framing(h, r) == 0 ? read_connection(h, r) : -1;
 }

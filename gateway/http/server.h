@@ -22,8 +22,9 @@ struct http_handler {
     /* The answer is complete (sent or buffered), or its client is gone (`left`): c must no longer be used. Called once
      * for each request passed to `request`. */
     void (*over)(void *context, struct http_conn *c, bool left);
-    /* Appends to `to` the body of the answer to a request refused before it reaches the handler. */
-    void (*refused)(void *context, const struct http_refusal *r, struct bytes *to);
+    /* Appends to `to` the body of the answer to a request refused before it reaches the handler. Of c->head as much is
+     * set as was read; it may be NULL. */
+    void (*refused)(void *context, const struct http_conn *c, const struct http_refusal *r, struct bytes *to);
 };
 
 struct http_setup {

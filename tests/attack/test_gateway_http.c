@@ -418,7 +418,7 @@ static void idle(void)
 int main(void)
 {
     front_serve(&fake, NULL);
-    START("--max-body", "1M");
+    START("--max-body", "1M", "--access-log", "/dev/null");
     refuses();
     accepts();
     pipelines();

@@ -10,7 +10,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout "$
 cat "$dir/cert.pem" "$dir/key.pem" >"$dir/both.pem"
 
 start_server 1 --model "$model"
-"${lockstep}-gateway" --backend "$dir/r.json" --listen "unix:$dir/http.sock" >"$dir/gateway.log" 2>&1 &
+"${lockstep}-gateway" --backend "$dir/r.json" --listen "unix:$dir/http.sock" --access-log "$dir/access.log" >"$dir/gateway.log" 2>&1 &
 gateway=$!
 at_end 'kill $gateway 2>/dev/null; wait $gateway'
 direct() { curl -sm 20 --unix-socket "$dir/http.sock" "$@"; }
@@ -26,6 +26,10 @@ proxied() {
     check "$name: a completion by HTTP/2" "$text" grep -q 'there was.* 2$' <<<"$text"
     text=$(curl -skm 30 -D - "$url/v1/completions" -d '{"prompt": "Hi", "nonsense": 1}')
     check "$name: an error is unchanged, and has the request's id" "$text" grep -qi '^x-request-id: ..*' <<<"$text"
+    text=$(curl -sk "$url/v1/models" -o /dev/null -D - -H "X-Request-Id: mine-$name")
+    check "$name: a request keeps its client's id" "$text" grep -qi "^x-request-id: mine-$name" <<<"$text"
+    check "$name: the log has the client's address" "$(tail -2 "$dir/access.log")" \
+        grep -q "\"forwarded_for\":\"127.0.0.1\".*\"mine-$name\"" "$dir/access.log"
     # A story that does not end: its first event arrives while the rest is generated, and disconnecting ends it.
     curl -skNm 5 "$url/v1/completions" -d '{"prompt": "Once", "max_tokens": 900000, "ignore_eos": true, "stream": true}' >"$dir/stream" &
     for _ in $(seq 100); do [ -s "$dir/stream" ] && break; sleep 0.1; done

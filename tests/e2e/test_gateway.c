@@ -377,12 +377,90 @@ static void comments(void)
 
 /* ---------------------------------------------------------------- keys, other origins */
 
+/* Metrics have the name of a key. */
+static void keys_by_name(void)
+{
+    struct web_answer a;
+    case_begin("requests and tokens are counted by the name of a key");
+    web_ask(&gate, "POST", "/v1/completions", "x-api-key: one-key\r\n", "{\"prompt\":\"a\",\"max_tokens\":2}", &a);
+    front_check(&a, 200, "");
+    web_free(&a);
+    web_ask(&gate, "GET", "/metrics", "x-api-key: two-key\r\n", "", &a);
+    front_check(&a, 200, "lockstep_gateway_key_requests_total{key=\"ann@site\"} 2\n");
+    case_check(strstr(a.body, "lockstep_gateway_key_tokens_total{key=\"ann@site\",kind=\"completion\"} 2\n") != NULL,
+               "%s", a.body);
+    web_free(&a);
+    case_end();
+}
+
+/* Has the gateway written this to standard error? Waits for it. */
+static bool says(const char *part)
+{
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until;) {
+        if (strstr(gate.p.text[PROCESS_ERR], part) != NULL)
+            return true;
+        process_watch(&gate.p, 0.02, (size_t)-1);
+    }
+    return false;
+}
+
+/* Asks until the answer has this status. */
+static void await_status(const char *fields, int status)
+{
+    struct web_answer a = {0};
+    for (double until = seconds_now() + WEB_SECONDS; a.status != status && seconds_now() < until;) {
+        web_free(&a);
+        web_ask(&gate, "GET", "/v1/models", fields, "", &a);
+    }
+    case_check(a.status == status, "%d", a.status);
+    web_free(&a);
+}
+
+/* A changed file counts without a restart, unless it is not valid. */
+static void keys_changed(const char *dir)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/keys", dir);
+    case_begin("a changed file of keys is read again");
+    files_write_text(dir, "keys", "one-key ann@site\nnew-key\n");
+    await_status("x-api-key: new-key\r\n", 200);
+    await_status("x-api-key: two-key\r\n", 401);
+    case_end();
+    case_begin("keys stay if the changed file is not valid");
+    files_write_text(dir, "keys", "last-key two names\n");
+    case_check(says("/keys: line 1: expected a key of 1 to 255 characters"), "%s", gate.p.text[PROCESS_ERR]);
+    await_status("x-api-key: new-key\r\n", 200);
+    files_write_text(dir, "keys", "last-key\n");
+    await_status("x-api-key: last-key\r\n", 200);
+    case_end();
+}
+
+/* Requests that are refused before they are read whole have a line, too, as have addresses from a proxy. */
+static void refused_in_log(void)
+{
+    static const char *const sent[] = {
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Request-Id: big-1\r\nX-Forwarded-For: 10.1.2.3\r\n"
+        "Content-Length: 99999999999\r\n\r\n",
+        "GET /unfinished HTTP/1.1\r\nno colon\r\n\r\n", "\x16\x03\x01\r\n\r\n"};
+    struct web_answer a;
+    case_begin("refused requests are answered, and the gateway goes on");
+    for (int i = 0; i < 3; i++) {
+        int fd = web_connect(&gate);
+        web_say_text(fd, sent[i]);
+        web_hear(fd, &a, 0);
+        front_check(&a, i == 0 ? 413 : 400, "");
+        web_free(&a);
+        (void)close(fd);
+    }
+    case_end();
+}
+
 static void keys(void)
 {
     struct web_answer a;
     char dir[256], path[300], log[300];
     files_make_dir(dir);
-    files_write_text(dir, "keys", "# two\none-key\n\ntwo-key\n");
+    files_write_text(dir, "keys", "# two\none-key ann@site\n\ntwo-key\n");
     (void)snprintf(path, sizeof path, "%s/keys", dir);
     (void)snprintf(log, sizeof log, "%s/log", dir);
     (void)chmod(path, 0600);
@@ -426,12 +504,21 @@ static void keys(void)
     front_check(&a, 401, "\"no key: expected \\\"Authorization: Bearer KEY\\\" or \\\"x-api-key: KEY\\\"\"");
     web_free(&a);
     case_end();
+    keys_by_name();
+    keys_changed(dir);
+    refused_in_log();
     case_begin("the access log has a line for each, and ends with the gateway");
     case_check(web_stop(&gate) == 0, "its status is not 0");
     size_t bytes = 0;
     char *text = files_read(dir, "log", &bytes);
     case_check(process_count_lines(text) >= (int)(sizeof asked / sizeof asked[0]) &&
-                   strstr(text, "\"method\":\"GET\",\"path\":\"/x\",") != NULL && strstr(text, "two-key") == NULL,
+                   strstr(text, "\"method\":\"GET\",\"path\":\"/x\",") != NULL && strstr(text, "two-key") == NULL &&
+                   strstr(text, "\"key\":\"ann@site\",\"method\":\"POST\",\"path\":\"/v1/completions\",") != NULL,
+               "%s", text);
+    case_check(strstr(text, "\"forwarded_for\":\"10.1.2.3\",\"method\":\"POST\",\"path\":\"/v1/completions\","
+                            "\"request_id\":\"big-1\",\"status\":413,") != NULL &&
+                   strstr(text, "\"path\":\"/unfinished\",\"request_id\":\"\",\"status\":400,") != NULL &&
+                   strstr(text, "\"method\":\"\",\"path\":\"\",\"request_id\":\"\",\"status\":400,") != NULL,
                "%s", text);
     free(text);
     case_end();
