@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
 #include "gateway/backend/residence.h"
+#include "gateway/backend/waiting.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -373,6 +374,7 @@ static void come(struct due *d)
         else if (b->models != NULL && now - b->asked >= HEALTH_SECONDS)
             ask_health(b);
     }
+    waiting_watch(p);
     due_set(p->loop, &p->ticks, &p->tick);
 }
 
@@ -384,6 +386,7 @@ int pool_open(struct pool *p, struct loop *l, const char *const *sources, int n,
     p->loop = l;
     p->client_key = client_key;
     p->n_sources = n;
+    p->was_ready = l->now;
     p->step = (struct loop_step){.run = hear_all};
     p->ticks = (struct due_list){.seconds = TICK_SECONDS, .come = come};
     loop_add_step(l, &p->step);

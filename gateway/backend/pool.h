@@ -61,8 +61,9 @@ struct pool {
     struct loop_step step;
     struct due_list ticks;
     struct due tick;
-    long long n_lost, n_retried; /* lost connections; calls retried elsewhere */
-    bool said_full;
+    long long n_lost, n_retried;  /* lost connections; calls retried elsewhere */
+    bool said_full, said_waiting; /* the log says so */
+    double was_ready;             /* when a backend was ready last */
 };
 
 /* A question to a backend. The message has everything but request_id, which the pool adds. Borrowed: the model and
