@@ -51,7 +51,8 @@ static const struct opt row[] = {
          "keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file that "
          "the rendezvous file names)"),
     MANY("listen", "WHERE", add_listen,
-         "HOST:PORT, :PORT for all addresses, or unix:PATH; may be repeated up to 8 times (default 127.0.0.1:8080)"),
+         "HOST:PORT, :PORT for all addresses of IPv4 and IPv6, or unix:PATH; may be repeated up to 8 times (default "
+         "127.0.0.1:8080)"),
     TEXT(
         "api-keys", "FILE", api_keys,
         "keys that clients need, one per line, each with or without a name after it, in a file of mode 0600; a changed "

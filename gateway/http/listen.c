@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,11 +84,40 @@ static void show(int fd, char shown[HTTP_ADDRESS_BYTES])
     (void)snprintf(shown, HTTP_ADDRESS_BYTES, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
 }
 
+/* -1, with errno: it cannot listen there. */
+static int open_address(const struct addrinfo *at)
+{
+    const int yes = 1, no = 0;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (at->ai_family == AF_INET6) /* [::] takes IPv4 clients, too, whatever the system's default is */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int why = errno;
+    (void)close(fd);
+    errno = why;
+    return -1;
+}
+
+/* all: of all addresses, IPv6 is tried first, because it also takes IPv4 clients; a system may be without it. */
+static int open_first(const struct addrinfo *found, bool all)
+{
+    const struct addrinfo *six = found;
+    while (six != NULL && six->ai_family != AF_INET6)
+        six = six->ai_next;
+    int fd = all && six != NULL ? open_address(six) : -1;
+    if (fd < 0 && (!all || six == NULL || errno != EADDRINUSE))
+        fd = open_address(found);
+    return fd;
+}
+
 static int listen_tcp(const char *where, char shown[HTTP_ADDRESS_BYTES], struct err *e)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
-    const int yes = 1;
     char text[300], *host = NULL, *port = NULL;
     if (snprintf(text, sizeof text, "%s", where) >= (int)sizeof text)
         return ERR(e, ERR_USAGE, "--listen: found %zu bytes, expected HOST:PORT or unix:PATH", strlen(where));
@@ -96,12 +126,11 @@ static int listen_tcp(const char *where, char shown[HTTP_ADDRESS_BYTES], struct 
     int why = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &found);
     if (why != 0)
         return ERR(e, ERR_USAGE, "--listen %s: %s", where, gai_strerror(why));
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    bool bound = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0;
+    int fd = open_first(found, host[0] == '\0');
+    why = errno;
     freeaddrinfo(found);
-    if (!bound)
+    errno = why;
+    if (fd < 0)
         return fail_socket(fd, where, "cannot listen", e);
     show(fd, shown);
     return fd;

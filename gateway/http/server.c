@@ -14,12 +14,15 @@
 #include <unistd.h>
 
 #define LINGER_SECONDS 2
+#define MAPPED         "::ffff:"
 
 static void peer_name(const struct sockaddr_storage *a, socklen_t bytes, char *text, size_t room)
 {
     if (a->ss_family == AF_UNIX ||
         getnameinfo((const struct sockaddr *)a, bytes, text, (socklen_t)room, NULL, 0, NI_NUMERICHOST) != 0)
         (void)snprintf(text, room, "unix");
+    if (strncmp(text, MAPPED, strlen(MAPPED)) == 0 && strchr(text, '.') != NULL) /* IPv4 at a socket of both */
+        memmove(text, text + strlen(MAPPED), strlen(text + strlen(MAPPED)) + 1);
 }
 
 /* Sends small pieces at once (TCP_NODELAY), and detects a client whose machine is gone (keepalive). */
