@@ -1,6 +1,7 @@
 /* gateway/api/state.c - see state.h. */
 #include "gateway/api/state.h"
 #include "gateway/api/samples.h"
+#include "gateway/exchange/process_counts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,21 +43,28 @@ static void write_own(struct exchange *x, struct bytes *b)
     const struct gateway *g = x->gateway;
     counters_write(&g->counters, route_name, g, b);
     key_counts_write(&g->key_counts, b);
-    bytes_format(b,
-                 "# HELP lockstep_gateway_connections Open connections of clients.\n"
-                 "# TYPE lockstep_gateway_connections gauge\nlockstep_gateway_connections %d\n"
-                 "# HELP lockstep_gateway_bad_requests_total Requests that were not valid HTTP.\n"
-                 "# TYPE lockstep_gateway_bad_requests_total counter\nlockstep_gateway_bad_requests_total %lld\n"
-                 "# HELP lockstep_gateway_slow_clients_total Connections closed because the client did not read.\n"
-                 "# TYPE lockstep_gateway_slow_clients_total counter\nlockstep_gateway_slow_clients_total %lld\n"
-                 "# HELP lockstep_gateway_backends Backends that accept requests.\n"
-                 "# TYPE lockstep_gateway_backends gauge\nlockstep_gateway_backends %d\n"
-                 "# HELP lockstep_gateway_backends_lost_total Backends that went away.\n"
-                 "# TYPE lockstep_gateway_backends_lost_total counter\nlockstep_gateway_backends_lost_total %lld\n"
-                 "# HELP lockstep_gateway_retries_total Requests that were sent to another backend after a failure.\n"
-                 "# TYPE lockstep_gateway_retries_total counter\nlockstep_gateway_retries_total %lld\n",
-                 g->server.n_connections, g->server.n_refused, g->server.n_slow, pool_n_ready(&g->pool), g->pool.n_lost,
-                 g->pool.n_retried);
+    bytes_format(
+        b,
+        "# HELP lockstep_gateway_connections Open connections of clients.\n"
+        "# TYPE lockstep_gateway_connections gauge\nlockstep_gateway_connections %d\n"
+        "# HELP lockstep_gateway_bad_requests_total Requests that were not valid HTTP.\n"
+        "# TYPE lockstep_gateway_bad_requests_total counter\nlockstep_gateway_bad_requests_total %lld\n"
+        "# HELP lockstep_gateway_slow_clients_total Connections closed because the client did not read.\n"
+        "# TYPE lockstep_gateway_slow_clients_total counter\nlockstep_gateway_slow_clients_total %lld\n"
+        "# HELP lockstep_gateway_backends Backends that accept requests.\n"
+        "# TYPE lockstep_gateway_backends gauge\nlockstep_gateway_backends %d\n"
+        "# HELP lockstep_gateway_backends_lost_total Backends that went away.\n"
+        "# TYPE lockstep_gateway_backends_lost_total counter\nlockstep_gateway_backends_lost_total %lld\n"
+        "# HELP lockstep_gateway_retries_total Requests that were sent to another backend after a failure.\n"
+        "# TYPE lockstep_gateway_retries_total counter\nlockstep_gateway_retries_total %lld\n"
+        "# HELP lockstep_gateway_access_log_lost_lines_total Lines of --access-log that could not be written.\n"
+        "# TYPE lockstep_gateway_access_log_lost_lines_total counter\n"
+        "lockstep_gateway_access_log_lost_lines_total %llu\n"
+        "# HELP lockstep_gateway_build_info The gateway's version.\n"
+        "# TYPE lockstep_gateway_build_info gauge\nlockstep_gateway_build_info{version=\"%s\"} 1\n",
+        g->server.n_connections, g->server.n_refused, g->server.n_slow, pool_n_ready(&g->pool), g->pool.n_lost,
+        g->pool.n_retried, (unsigned long long)request_log_lost(&g->log), LOCKSTEP_VERSION);
+    process_counts_write(g->started, b);
 }
 
 static void answer_metrics(struct exchange *x, struct scrape *s)

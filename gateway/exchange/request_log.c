@@ -33,6 +33,11 @@ void request_log_close(struct request_log *l)
     log_writer_close(&l->writer);
 }
 
+uint64_t request_log_lost(const struct request_log *l)
+{
+    return l->writer != NULL ? log_writer_lost(l->writer) : 0;
+}
+
 static void put_time(json_t *o)
 {
     struct timespec now;

@@ -35,6 +35,9 @@ struct request_line {
     const struct tally *tally;
 };
 
+/* Lines that could not be written. */
+uint64_t request_log_lost(const struct request_log *l);
+
 /* Never waits. */
 void request_log_put(struct request_log *l, const struct request_line *line);
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STREAM "{\"prompt\":\"Long ago\",\"max_tokens\":900,\"ignore_eos\":true,\"stream\":true}"
@@ -155,6 +156,19 @@ static void leaves(void)
     case_end();
 }
 
+/* Dashboards show these of every process. */
+static void process_figures(void)
+{
+    case_begin("figures of the gateway's process");
+    double start = figure("process_start_time_seconds"), resident = figure("process_resident_memory_bytes");
+    case_check(start <= (double)time(NULL) && start > (double)time(NULL) - 3600, "started at %g", start);
+    case_check(resident > 1e6 && resident < 1e10, "%g resident bytes", resident);
+    case_check(figure("process_cpu_seconds_total") >= 0 && figure("process_max_fds") >= 64, "no times or files");
+    case_check(figure("lockstep_gateway_access_log_lost_lines_total") == 0, "lost lines");
+    case_check(figure("lockstep_gateway_build_info{version=\"" LOCKSTEP_VERSION "\"}") == 1, "no version");
+    case_end();
+}
+
 int main(void)
 {
     char log[300];
@@ -167,6 +181,7 @@ int main(void)
     if (up) {
         web_start(&gate, true, (const char *const[]){"--backend", server.rendezvous, "--access-log", log, NULL});
         requests();
+        process_figures();
         split();
         leaves();
         case_begin("the gateway ends with status 0");
