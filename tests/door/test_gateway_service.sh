@@ -16,11 +16,19 @@ fi
 options=$(sed -n 's/^# *OPTIONS=//p' "$unit" | grep -o -- '--[a-z-]*')
 help=$("${lockstep}-gateway" --help)
 for option in $options; do check "$option of the unit exists" "$help" grep -q -e "$option " <<<"$help"; done
+# The units may write where their comments say, and the proxy's user may connect: it is in the socket's group.
+serve=$root/packaging/systemd/lockstep-serve@.service
+for path in $(sed -n 's/^# *OPTIONS=//p' "$serve" "$unit" | grep -oE '(unix:|--(metrics-file|access-log) )/[^ ]*' | sed 's/^[^/]*//'); do
+    check "a unit may write $path" "$path" grep -qE '^/(run|var/log)/lockstep-(gateway|stories)/' <<<"$path"
+done
+n_folders=$(grep -cE '^(Runtime|Logs)Directory=lockstep-%i$' "$serve")
+check "the unit of serve has folders of its own" "$(cat "$serve")" [ "$n_folders" = 2 ]
+mask=$(sed -n 's/^UMask=//p' "$unit")
 
 mkdir -m 700 "$dir/jobs" && cd "$dir/jobs" || exit 1
 export LOCKSTEP_TEST_MARK=service.$$ # of all jobs, so that the end of the test is theirs, too
 export MODEL=$model LOCKSTEP=$lockstep LAUNCH="mpirun -n 2"
-"${lockstep}-gateway" --backend "$dir/jobs" --listen "unix:$dir/http.sock" 2>"$dir/gateway.log" &
+(umask "${mask:-0022}" && exec "${lockstep}-gateway" --backend "$dir/jobs" --listen "unix:$dir/http.sock") 2>"$dir/gateway.log" &
 gateway=$!
 at_end 'kill $(marked $LOCKSTEP_TEST_MARK) 2>/dev/null; wait_until 30 none_marked $LOCKSTEP_TEST_MARK || kill -9 $(marked $LOCKSTEP_TEST_MARK)'
 start_job() { # NUMBER -> $job
@@ -40,6 +48,7 @@ ended_with() {
 }
 story() { curl -sfm 30 --unix-socket "$dir/http.sock" http://x/v1/completions -d '{"prompt": "Once", "max_tokens": 5}'; }
 start_job 1
+check "the socket's group may connect" "$(stat -c %A "$dir/http.sock")" [ "$(stat -c %a "$dir/http.sock")" = 770 ]
 check "a job answers, with its keys" "$(logs 1)" grep -q '"completion_tokens":5' <<<"$(story)"
 first=$job
 start_job 2
