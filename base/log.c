@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1024
+#define TIME_BYTES 48
 
 static struct {
-    bool speaks, verbose;
+    bool speaks, verbose, times;
     double started;
     int fd; /* of the file; 0: there is none */
     char host[64];
@@ -24,6 +25,11 @@ void log_open(bool speaks, bool verbose)
     state.speaks = speaks;
     state.verbose = verbose;
     state.started = seconds_now();
+}
+
+void log_times(void)
+{
+    state.times = true;
 }
 
 int log_file(const char *path, const char *host, int rank, struct err *e)
@@ -45,31 +51,39 @@ static void write_line(int fd, char *line, size_t bytes, int n)
     (void)!write(fd, line, end + 1);
 }
 
-static void file_line(const char *level, const char *text)
+static void tell_time(char text[TIME_BYTES])
 {
-    char line[LINE_BYTES + 160], when[32];
     struct timespec now;
     struct tm utc;
-    if (state.fd == 0)
-        return;
+    char second[24];
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)gmtime_r(&now.tv_sec, &utc);
-    (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &utc);
-    int n = snprintf(line, sizeof line, "%s.%03ldZ %s rank %d %s: %s", when, now.tv_nsec / 1000000, state.host,
-                     state.rank, level, text);
+    (void)strftime(second, sizeof second, "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(text, TIME_BYTES, "%s.%03ldZ ", second, now.tv_nsec / 1000000);
+}
+
+static void file_line(const char *level, const char *text)
+{
+    char line[LINE_BYTES + 160], when[TIME_BYTES];
+    if (state.fd == 0)
+        return;
+    tell_time(when);
+    int n = snprintf(line, sizeof line, "%s%s rank %d %s: %s", when, state.host, state.rank, level, text);
     write_line(state.fd, line, sizeof line, n);
 }
 
 /* head: printed between "lockstep: " and the text on standard error; shown: whether it is printed there. */
 static void say_line(const char *level, const char *head, bool shown, const char *format, va_list args)
 {
-    char text[LINE_BYTES], line[LINE_BYTES];
+    char text[LINE_BYTES], line[LINE_BYTES], when[TIME_BYTES] = "";
     if (!shown && state.fd == 0)
         return;
     (void)vsnprintf(text, sizeof text, format, args);
     file_line(level, text);
+    if (shown && state.times)
+        tell_time(when);
     if (shown)
-        write_line(STDERR_FILENO, line, sizeof line, snprintf(line, sizeof line, "lockstep: %s%s", head, text));
+        write_line(STDERR_FILENO, line, sizeof line, snprintf(line, sizeof line, "%slockstep: %s%s", when, head, text));
 }
 
 void log_warn(const char *format, ...)

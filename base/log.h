@@ -10,6 +10,9 @@
 /* Called once at start. `speaks`: this process prints (rank 0). */
 void log_open(bool speaks, bool verbose);
 
+/* From now on lines on standard error begin with the time: "2026-11-22T01:24:44.123Z lockstep: ...". */
+void log_times(void);
+
 /* From now on all lines are also appended to this file, of every level: "2026-11-22T01:24:44.123Z HOST rank 3 warning:
  * ...". One write per line. */
 int log_file(const char *path, const char *host, int rank, struct err *e);

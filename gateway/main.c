@@ -111,6 +111,8 @@ static int serve_backends(const struct gateway_options *o, struct err *e)
     static struct gateway g; /* large */
     struct fd_watch signals = {.fd = -1, .ready = wake};
     log_open(true, false);
+    if (o->log_times)
+        log_times();
     raise_files(o->max_connections);
     if (signals_open(false, e) == 0 && open_gateway(&g, o, e) == 0) {
         signals.fd = signals_fd();

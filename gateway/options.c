@@ -62,6 +62,7 @@ static const struct opt row[] = {
     TEXT("allow-origin", "ORIGIN", allow_origin,
          "let pages of this origin, or of any with *, send requests from a browser (default: only the gateway's own)"),
     TEXT("access-log", "FILE", access_log, "append one JSON line per request, without texts; - is standard output"),
+    FLAG("log-times", log_times, "begin each line on standard error with the time"),
     BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "largest body of a request (default 16M)"),
     BYTES("max-client-backlog", max_backlog, 1 << 10, 1LL << 30, 4 << 20,
           "unread bytes of a stream; above this it is cancelled (default 4M)"),

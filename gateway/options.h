@@ -11,7 +11,7 @@
 
 /* Strings are borrowed from argv or the environment. */
 struct gateway_options {
-    bool help, version, open_metrics, no_page;
+    bool help, version, open_metrics, no_page, log_times;
     const char *backend[POOL_MAX_SOURCES], *listen[HTTP_MAX_LISTENERS];
     int n_backends, n_listen;
     const char *client_key, *api_keys, *allow_origin, *access_log;

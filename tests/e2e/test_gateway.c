@@ -622,12 +622,13 @@ static void options(void)
 /* The log says why requests get 503: a wrong path would otherwise look like a job that has not started. */
 static void nothing_ready(void)
 {
-    web_start(
-        &gate, false,
-        FRONT_PARTS("--backend", "/nowhere/r.json", "--backend", "/proc/self/net", "--backend", "tcp://127.0.0.1:1"));
-    static const char *const said[] = {"requests get 503: /nowhere/r.json does not exist\n",
-                                       "requests get 503: /proc/self/net has no file *.json\n",
-                                       "requests get 503: backend tcp://127.0.0.1:1 does not answer\n"};
+    web_start(&gate, false,
+              FRONT_PARTS("--log-times", "--backend", "/nowhere/r.json", "--backend", "/proc/self/net", "--backend",
+                          "tcp://127.0.0.1:1"));
+    static const char *const said[] = {
+        "Z lockstep: warning: no backend is ready, requests get 503: /nowhere/r.json does not exist\n",
+        "requests get 503: /proc/self/net has no file *.json\n",
+        "requests get 503: backend tcp://127.0.0.1:1 does not answer\n"};
     for (int i = 0; i < 3; i++) {
         case_begin("a gateway without a backend says: %s", said[i]);
         case_check(says(said[i]), "%s", gate.p.text[PROCESS_ERR]);
