@@ -98,12 +98,15 @@ static void run_gateway(struct gateway *g, double grace)
         if (!signals_pending() || signals_take() < WISH_DRAIN)
             continue;
         if (g->draining)
-            return;
+            break;
         log_note("ending: %d connections have %g s", g->server.n_connections, grace);
         g->draining = true;
         until = seconds_now() + grace;
         http_server_drain(&g->server);
     }
+    if (g->counters.running > 0)
+        log_warn("%d requests are cut short, %s", g->counters.running,
+                 seconds_now() < until ? "by a second signal" : "after --grace");
 }
 
 static int serve_backends(const struct gateway_options *o, struct err *e)

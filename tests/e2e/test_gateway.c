@@ -30,6 +30,17 @@ static void begin(const char *const *more)
     web_start(&gate, true, all);
 }
 
+/* Has the gateway written this to standard error? Waits for it. */
+static bool says(const char *part)
+{
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until;) {
+        if (strstr(gate.p.text[PROCESS_ERR], part) != NULL)
+            return true;
+        process_watch(&gate.p, 0.02, (size_t)-1);
+    }
+    return false;
+}
+
 /* ---------------------------------------------------------------- requests and answers */
 
 /* The message to the backend that a body becomes. */
@@ -393,17 +404,6 @@ static void keys_by_name(void)
     case_end();
 }
 
-/* Has the gateway written this to standard error? Waits for it. */
-static bool says(const char *part)
-{
-    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until;) {
-        if (strstr(gate.p.text[PROCESS_ERR], part) != NULL)
-            return true;
-        process_watch(&gate.p, 0.02, (size_t)-1);
-    }
-    return false;
-}
-
 /* Asks until the answer has this status. */
 static void await_status(const char *fields, int status)
 {
@@ -546,6 +546,32 @@ static void graceful(void)
     front_end(&fake);
 }
 
+/* Answers that do not finish within --grace, or before a second signal, are cut, and the log says so. */
+static void cut_short(void)
+{
+    front_serve(&fake, "fake");
+    for (int second = 0; second < 2; second++) {
+        char all[4096] = "";
+        const char *said =
+            second ? "1 requests are cut short, by a second signal\n" : "1 requests are cut short, after --grace\n";
+        begin(WORDS("--comment-interval", "0.1", "--grace", second ? "100" : "0.2"));
+        case_begin("the log says: %s", said);
+        int fd = web_connect(&gate);
+        web_post(fd, "/v1/completions", "", "{\"prompt\":\"wait\",\"stream\":true}");
+        case_check(web_await(fd, ": waiting", all, sizeof all), "%s", all);
+        if (second) {
+            (void)kill(gate.p.pid, SIGTERM);
+            case_check(says("ending: 1 connections have 100 s\n"), "%s", gate.p.text[PROCESS_ERR]);
+        }
+        (void)kill(gate.p.pid, SIGTERM);
+        case_check(says(said), "%s", gate.p.text[PROCESS_ERR]);
+        (void)close(fd);
+        case_check(web_stop(&gate) == 0, "its status is not 0");
+        case_end();
+    }
+    front_end(&fake);
+}
+
 /* A browser gets the page and its parts, with headers that forbid foreign scripts. */
 static void page(void)
 {
@@ -652,6 +678,7 @@ int main(void)
     keys();
     front_end(&fake);
     graceful();
+    cut_short();
     nothing_ready();
     options();
     return cases_done();
