@@ -268,13 +268,15 @@ static int refuse_folder(const char *model_dir, int error, struct err *e)
     return ERR(e, ERR_IO, "%s: cannot open the folder: %s", path, strerror(error));
 }
 
-/* The revision of a repository's folder in the Hub's cache; "REVISION": unknown. revision: 65 bytes. */
-static void read_revision(const char *model_dir, char *revision)
+#define REVISION_BYTES 65
+
+/* The revision of a repository's folder in the Hub's cache; "REVISION": unknown. */
+static void read_revision(const char *model_dir, char revision[REVISION_BYTES])
 {
     char path[PATH_MAX];
     FILE *f = (size_t)snprintf(path, sizeof path, "%s/refs/main", model_dir) < sizeof path ? fopen(path, "re") : NULL;
     if (f == NULL || fscanf(f, "%64s", revision) != 1)
-        strcpy(revision, "REVISION");
+        (void)snprintf(revision, REVISION_BYTES, "REVISION");
     if (f != NULL)
         (void)fclose(f);
 }
@@ -282,7 +284,7 @@ static void read_revision(const char *model_dir, char *revision)
 /* A folder models--OWNER--NAME has the model in another one below. */
 static int refuse_cache(const char *model_dir, struct err *e)
 {
-    char path[PATH_MAX], revision[65];
+    char path[PATH_MAX], revision[REVISION_BYTES];
     struct stat info;
     if ((size_t)snprintf(path, sizeof path, "%s/snapshots", model_dir) >= sizeof path || stat(path, &info) != 0 ||
         !S_ISDIR(info.st_mode))

@@ -106,12 +106,12 @@ static int open_address(const struct addrinfo *at)
 static int open_first(const struct addrinfo *found, bool all)
 {
     const struct addrinfo *six = found;
-    while (six != NULL && six->ai_family != AF_INET6)
+    while (six->ai_family != AF_INET6 && six->ai_next != NULL)
         six = six->ai_next;
-    int fd = all && six != NULL ? open_address(six) : -1;
-    if (fd < 0 && (!all || six == NULL || errno != EADDRINUSE))
-        fd = open_address(found);
-    return fd;
+    if (!all || six->ai_family != AF_INET6)
+        return open_address(found);
+    int fd = open_address(six);
+    return fd < 0 && errno != EADDRINUSE ? open_address(found) : fd;
 }
 
 static int listen_tcp(const char *where, char shown[HTTP_ADDRESS_BYTES], struct err *e)
