@@ -204,7 +204,7 @@ class Plan:
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)
         # The gateway does not use MPI: its own leaks count, too. Its clients are the plain programs.
         strict = {**env, "ASAN_OPTIONS": "detect_leaks=1", "LOCKSTEP_BINARY": f"{san}/lockstep"}
-        for name in ("attack/test_gateway_http", "e2e/test_gateway", "e2e/test_gateway_backends"):
+        for name in ("attack/test_gateway_http", "e2e/test_gateway", "e2e/test_gateway_backends", "e2e/test_gateway_keys"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=strict, load=0.5)
         # Hostile clients of the server; the quarantine is small, so that freed memory is returned visibly.
         attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep",

@@ -12,7 +12,8 @@ int launch_place(void);
 void launch_warn(void);
 
 /* Fails if the launcher has started more processes than the only one that MPI knows: it belongs to another MPI, or gave
- * this one no way to find the others, so that each would do all the work. */
+ * this one no way to find the others, so that each would do all the work. Each says so: the launcher may end the others
+ * as soon as one has ended. */
 int launch_check(int n_ranks, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
 /* tests/e2e/test_memory_limits.c - a job that may use less memory than its host has free: by default keys and values
- * take what the limit leaves, and a model that does not fit is refused with the limit's name. */
+ * take what the limit leaves. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"

@@ -59,6 +59,16 @@ void files_write_text(const char *dir, const char *name, const char *text)
     files_write(dir, name, text, strlen(text));
 }
 
+void files_write_below(const char *dir, const char *path, const char *text)
+{
+    char folder[800];
+    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        (void)snprintf(folder, sizeof folder, "%s/%.*s", dir, (int)(slash - path), path);
+        (void)mkdir(folder, 0700);
+    }
+    files_write_text(dir, path, text);
+}
+
 char *files_read(const char *dir, const char *name, size_t *bytes)
 {
     char path[600];

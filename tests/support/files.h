@@ -13,6 +13,9 @@ void files_remove_dir(const char *path);
 void files_write(const char *dir, const char *name, const void *data, size_t bytes);
 void files_write_text(const char *dir, const char *name, const char *text);
 
+/* The same for a path below dir, with the folders on the way. */
+void files_write_below(const char *dir, const char *path, const char *text);
+
 /* Returns the whole file, NUL-terminated; dies on failure. The caller frees it. */
 char *files_read(const char *dir, const char *name, size_t *bytes);
 

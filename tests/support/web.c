@@ -57,6 +57,16 @@ int web_stop(struct web_gateway *g)
     return status;
 }
 
+bool web_says(struct web_gateway *g, const char *part)
+{
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until;) {
+        if (strstr(g->p.text[PROCESS_ERR], part) != NULL)
+            return true;
+        process_watch(&g->p, 0.02, (size_t)-1);
+    }
+    return false;
+}
+
 int web_connect(const struct web_gateway *g)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

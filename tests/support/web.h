@@ -22,6 +22,9 @@ void web_start(struct web_gateway *g, bool ready, const char *const *more);
 /* Sends SIGTERM; returns the exit status. */
 int web_stop(struct web_gateway *g);
 
+/* Has the gateway written this to standard error? Waits for it. */
+bool web_says(struct web_gateway *g, const char *part);
+
 struct web_answer {
     int status; /* 0: no answer */
     char *head; /* NUL-terminated, the status line included */

@@ -6,60 +6,47 @@
 
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[256];
-
-/* Writes a file of the tree, with the folders above it. */
-static void put_file(const char *path, const char *text)
-{
-    char folder[800];
-    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        (void)snprintf(folder, sizeof folder, "%s/%.*s", root, (int)(slash - path), path);
-        (void)mkdir(folder, 0700);
-    }
-    files_write(root, path, text, strlen(text));
-}
 
 static int make_tree(void **state)
 {
     (void)state;
     files_make_dir(root);
-    put_file("none/cgroup", "0::/\n");
+    files_write_below(root, "none/cgroup", "0::/\n");
     /* A job of Slurm with --mem, version 2: the step has no limit of its own. */
-    put_file("v2/cgroup", "0::/slurm/job_7/step_0\n");
-    put_file("v2.fs/memory.stat", "anon 1\n");
-    put_file("v2.fs/slurm/memory.max", "max\n");
-    put_file("v2.fs/slurm/job_7/memory.max", "10000000\n");
-    put_file("v2.fs/slurm/job_7/memory.current", "7000000\n");
-    put_file("v2.fs/slurm/job_7/memory.stat",
-             "anon 1000000\nfile 6000000\ninactive_file 4000000\nactive_file 1000000\n");
-    put_file("v2.fs/slurm/job_7/step_0/memory.max", "max\n");
-    put_file("v2.fs/slurm/job_7/step_0/memory.current", "1\n");
+    files_write_below(root, "v2/cgroup", "0::/slurm/job_7/step_0\n");
+    files_write_below(root, "v2.fs/memory.stat", "anon 1\n");
+    files_write_below(root, "v2.fs/slurm/memory.max", "max\n");
+    files_write_below(root, "v2.fs/slurm/job_7/memory.max", "10000000\n");
+    files_write_below(root, "v2.fs/slurm/job_7/memory.current", "7000000\n");
+    files_write_below(root, "v2.fs/slurm/job_7/memory.stat",
+                      "anon 1000000\nfile 6000000\ninactive_file 4000000\nactive_file 1000000\n");
+    files_write_below(root, "v2.fs/slurm/job_7/step_0/memory.max", "max\n");
+    files_write_below(root, "v2.fs/slurm/job_7/step_0/memory.current", "1\n");
     /* The same in version 1, beside other controllers, and above a limit that the kernel rounds down from "none". */
-    put_file("v1/cgroup", "11:cpuset:/x\n4:memory:/uid_0/job_7\n0::/\n");
-    put_file("v1.fs/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    put_file("v1.fs/memory/uid_0/memory.limit_in_bytes", "5000000\n");
-    put_file("v1.fs/memory/uid_0/memory.usage_in_bytes", "6000000\n");
-    put_file("v1.fs/memory/uid_0/memory.stat", "inactive_file 7\ntotal_inactive_file 2000000\ntotal_active_file 0\n");
-    put_file("v1.fs/memory/uid_0/job_7/memory.limit_in_bytes", "9223372036854771712\n");
-    put_file("v1.fs/memory/uid_0/job_7/memory.usage_in_bytes", "6000000\n");
+    files_write_below(root, "v1/cgroup", "11:cpuset:/x\n4:memory:/uid_0/job_7\n0::/\n");
+    files_write_below(root, "v1.fs/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    files_write_below(root, "v1.fs/memory/uid_0/memory.limit_in_bytes", "5000000\n");
+    files_write_below(root, "v1.fs/memory/uid_0/memory.usage_in_bytes", "6000000\n");
+    files_write_below(root, "v1.fs/memory/uid_0/memory.stat",
+                      "inactive_file 7\ntotal_inactive_file 2000000\ntotal_active_file 0\n");
+    files_write_below(root, "v1.fs/memory/uid_0/job_7/memory.limit_in_bytes", "9223372036854771712\n");
+    files_write_below(root, "v1.fs/memory/uid_0/job_7/memory.usage_in_bytes", "6000000\n");
     /* A container shows the path of its host, which it does not have. */
-    put_file("inside/cgroup", "0::/machine/container-1\n");
-    put_file("inside.fs/memory.max", "3000000\n");
-    put_file("inside.fs/memory.current", "3500000\n");
+    files_write_below(root, "inside/cgroup", "0::/machine/container-1\n");
+    files_write_below(root, "inside.fs/memory.max", "3000000\n");
+    files_write_below(root, "inside.fs/memory.current", "3500000\n");
     return 0;
 }
 
 static int remove_tree(void **state)
 {
-    char command[400];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    files_remove_dir(root);
+    return 0;
 }
 
 static struct memory_limit read_tree_for(const char *name, int n)
@@ -107,7 +94,7 @@ static void address_space(void **state)
     struct rlimit old, low = {.rlim_cur = (rlim_t)1 << 40, .rlim_max = RLIM_INFINITY};
     assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
     low.rlim_max = old.rlim_max;
-    put_file("space/statm", "1000 500 1 1 1 1 1\n");
+    files_write_below(root, "space/statm", "1000 500 1 1 1 1 1\n");
     assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
     struct memory_limit l = read_tree("space"), of_three = read_tree_for("space", 3);
     assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);

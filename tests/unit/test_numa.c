@@ -3,23 +3,7 @@
 
 #include "rank/world/numa.h"
 #include "tests/support/files.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-
 static char root[256];
-
-/* Writes a file of the tree, with the folders above it. */
-static void put_file(const char *path, const char *text)
-{
-    char folder[800];
-    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        (void)snprintf(folder, sizeof folder, "%s/%.*s", root, (int)(slash - path), path);
-        (void)mkdir(folder, 0700);
-    }
-    files_write(root, path, text, strlen(text));
-}
 
 static cpu_set_t cores(int first, int last)
 {
@@ -34,24 +18,23 @@ static int make_tree(void **state)
 {
     (void)state;
     files_make_dir(root);
-    put_file("devices/system/node/node0/cpulist", "0-3,16-19\n");
-    put_file("devices/system/node/node1/cpulist", "4-7\n");
-    put_file("devices/system/node/node3/cpulist", "\n");
-    put_file("devices/system/node/node5/cpulist", "8-15,1000\n");
-    put_file("devices/system/node/node6/cpulist", "20-x\n");
-    put_file("bus/pci/devices/0000:1a:00.0/numa_node", "1\n");
-    put_file("bus/pci/devices/0000:c1:00.0/numa_node", "-1\n");
-    put_file("bus/pci/devices/0000:c2:00.0/numa_node", "no number\n");
-    put_file("bus/pci/devices/0000:c3:00.0/numa_node", "64\n");
+    files_write_below(root, "devices/system/node/node0/cpulist", "0-3,16-19\n");
+    files_write_below(root, "devices/system/node/node1/cpulist", "4-7\n");
+    files_write_below(root, "devices/system/node/node3/cpulist", "\n");
+    files_write_below(root, "devices/system/node/node5/cpulist", "8-15,1000\n");
+    files_write_below(root, "devices/system/node/node6/cpulist", "20-x\n");
+    files_write_below(root, "bus/pci/devices/0000:1a:00.0/numa_node", "1\n");
+    files_write_below(root, "bus/pci/devices/0000:c1:00.0/numa_node", "-1\n");
+    files_write_below(root, "bus/pci/devices/0000:c2:00.0/numa_node", "no number\n");
+    files_write_below(root, "bus/pci/devices/0000:c3:00.0/numa_node", "64\n");
     return 0;
 }
 
 static int remove_tree(void **state)
 {
-    char command[400];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    files_remove_dir(root);
+    return 0;
 }
 
 static void node_of_a_device(void **state)
