@@ -3,6 +3,7 @@
 
 #include "rank/world/numa.h"
 #include "tests/support/files.h"
+
 static char root[256];
 
 static cpu_set_t cores(int first, int last)
