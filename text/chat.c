@@ -32,26 +32,6 @@ static uint64_t digest(uint64_t hash, const struct chat_source *s)
     return hash;
 }
 
-/* The special tokens of tokenizer_config.json, strings or {"content": a string}, by their names. */
-static json_t *read_tokens(const json_t *config, const char *path, struct err *e)
-{
-    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                        "pad_token", "cls_token", "mask_token"};
-    json_t *tokens = json_object();
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        json_t *value = json_object_get(config, names[i]);
-        if (json_is_object(value))
-            value = json_object_get(value, "content");
-        if (value == NULL || json_is_null(value))
-            continue;
-        if (!json_is_string(value))
-            ERR(e, ERR_INPUT, "%s: \"%s\" is %s, expected a string", path, names[i], json_type_name(value));
-        else if (json_object_set(tokens, names[i], value) != 0)
-            ERR(e, ERR_MEMORY, "out of host memory: %s", names[i]);
-    }
-    return tokens;
-}
-
 static void set_variable(json_t *all, const char *name, const json_t *value, struct err *e)
 {
     json_t *v = value != NULL ? json_incref((json_t *)value) : json_null();
@@ -194,7 +174,7 @@ int chat_template_open(struct chat_template **chat, const char *model_dir, const
         ERR(e, ERR_INPUT, "%s: %s, expected an object", path, json_type_name(config));
     bool there = e->code == ERR_NONE && find_sources(&sources, model_dir, config, &which, why, why_bytes, e);
     if (there)
-        (*chat)->tokens = read_tokens(config, path, e);
+        (*chat)->tokens = chat_tokens_read(model_dir, config, e);
     if (there && e->code == ERR_NONE && choose_templates(*chat, &sources, model_dir, which, e) != 0 && !asked &&
         e->code != ERR_MEMORY) {
         (void)snprintf(why, why_bytes, "%s", e->text);

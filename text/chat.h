@@ -15,11 +15,11 @@
 struct chat_template; /* constant once open: any number of threads may render with it */
 
 /* The templates of a checkpoint, with its special tokens: chat_template.jinja and additional_chat_templates/NAME.jinja,
- * else chat_template of tokenizer_config.json (a string, or a list of {"name", "template"}). which: the name of one of
- * them, or a file, to use for all chats; NULL: "default", and "tool_use", if present, for chats with tools. *chat stays
- * NULL without an error if there is no template, or if which is NULL and the template contains something unsupported;
- * then *why gives the reason in one line. -1: a file is malformed or cannot be read; `which` does not exist or cannot
- * be used. */
+ * else chat_template of tokenizer_config.json (a string, or a list of {"name", "template"}), else of
+ * chat_template.json. which: the name of one of them, or a file, to use for all chats; NULL: "default", and "tool_use",
+ * if present, for chats with tools. *chat stays NULL without an error if there is no template, or if which is NULL and
+ * the template contains something unsupported; then *why gives the reason in one line. -1: a file is malformed or
+ * cannot be read; `which` does not exist or cannot be used. */
 int chat_template_open(struct chat_template **chat, const char *model_dir, const char *which, char *why,
                        size_t why_bytes, struct err *e);
 void chat_template_close(struct chat_template **chat); /* safe on *chat == NULL, which it becomes */

@@ -31,4 +31,9 @@ int chat_sources_file(struct chat_sources *s, const char *path, const char *name
 const struct chat_source *chat_sources_find(const struct chat_sources *s, const char *name);
 void chat_sources_close(struct chat_sources *s);
 
+/* The special tokens by their names, an object of strings: those of tokenizer_config.json (config, or NULL) and, unless
+ * that has an "added_tokens_decoder", as files of transformers since 4.34 do, of special_tokens_map.json, which then
+ * take precedence. The caller frees it, also after a failure. */
+json_t *chat_tokens_read(const char *model_dir, const json_t *config, struct err *e);
+
 #endif

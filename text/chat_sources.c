@@ -89,6 +89,33 @@ static int read_list(struct chat_sources *s, const json_t *list, const char *pat
     return 0;
 }
 
+/* The member "chat_template" of a file, which may be missing. */
+static int read_member(struct chat_sources *s, const json_t *file, const char *path, struct err *e)
+{
+    const json_t *value = json_object_get(file, "chat_template");
+    if (value == NULL || json_is_null(value))
+        return 0;
+    if (json_is_array(value))
+        return read_list(s, value, path, e);
+    if (!json_is_string(value))
+        return ERR(e, ERR_INPUT, "%s: \"chat_template\" is %s, expected a string or a list of {\"name\", \"template\"}",
+                   path, json_type_name(value));
+    return add_json(s, "default", value, path, e);
+}
+
+/* chat_template.json, where multimodal checkpoints had their template before transformers 4.52. */
+static int read_processor(struct chat_sources *s, const char *model_dir, struct err *e)
+{
+    char path[4200];
+    (void)snprintf(path, sizeof path, "%s/chat_template.json", model_dir);
+    if (!files_present(path))
+        return 0;
+    json_t *file = json_read_model_file(path, 4 * TEMPLATE_MAX_BYTES, e);
+    int rc = file != NULL ? read_member(s, file, path, e) : -1;
+    json_decref(file);
+    return rc;
+}
+
 int chat_sources_read(struct chat_sources *s, const char *model_dir, const json_t *config, struct err *e)
 {
     char path[4200];
@@ -98,16 +125,10 @@ int chat_sources_read(struct chat_sources *s, const char *model_dir, const json_
         return -1;
     if (read_folder(s, model_dir, e) != 0 || s->n > 0)
         return e->code == ERR_NONE ? 0 : -1;
-    const json_t *value = json_object_get(config, "chat_template");
     (void)snprintf(path, sizeof path, "%s/tokenizer_config.json", model_dir);
-    if (value == NULL || json_is_null(value))
-        return 0;
-    if (json_is_array(value))
-        return read_list(s, value, path, e);
-    if (!json_is_string(value))
-        return ERR(e, ERR_INPUT, "%s: \"chat_template\" is %s, expected a string or a list of {\"name\", \"template\"}",
-                   path, json_type_name(value));
-    return add_json(s, "default", value, path, e);
+    if (read_member(s, config, path, e) != 0)
+        return -1;
+    return s->n > 0 ? 0 : read_processor(s, model_dir, e);
 }
 
 const struct chat_source *chat_sources_find(const struct chat_sources *s, const char *name)

@@ -15,9 +15,9 @@
 #define MAX_FILE_BYTES ((size_t)1 << 28) /* largest tokenizer file, as in the tokenizer itself */
 
 /* The files of the tokenizer, as far as they exist. */
-static const char *const tokenizer_files[] = {"tokenizer.json",      "vocab.json",
-                                              "merges.txt",          "tokenizer_config.json",
-                                              "chat_template.jinja", "special_tokens_map.json"};
+static const char *const tokenizer_files[] = {"tokenizer.json",        "vocab.json",          "merges.txt",
+                                              "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json",
+                                              "chat_template.json"};
 
 static json_t *hex_of(crypto_hash_sha256_state *state)
 {

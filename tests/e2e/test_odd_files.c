@@ -113,9 +113,9 @@ static void model_with(const char *name, const char *link, char *model, size_t b
 
 static void model_files(void)
 {
-    static const char *const names[] = {"config.json",           "tokenizer.json",
-                                        "tokenizer_config.json", "generation_config.json",
-                                        "chat_template.jinja",   "special_tokens_map.json"};
+    static const char *const names[] = {
+        "config.json",         "tokenizer.json",          "tokenizer_config.json", "generation_config.json",
+        "chat_template.jinja", "special_tokens_map.json", "chat_template.json"};
     char model[300], input[400], output[400];
     case_begin("a model's files: pipes, devices, dangling and circular links are refused by name");
     (void)snprintf(input, sizeof input, "%s", in_folder("in.jsonl"));

@@ -202,6 +202,56 @@ static void gives_templates_their_variables(void **state)
     expect_rendered(NULL, "{\"messages\": [{}]}", want);
 }
 
+static void remove_file(const char *name)
+{
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    (void)remove(path);
+}
+
+static void refuse_config(const char *config, const char *name, enum err_code code, const char *part)
+{
+    struct chat_template *chat = (struct chat_template *)1;
+    struct err e = {0};
+    char why[200];
+    write_config(config);
+    assert_int_equal(chat_template_open(&chat, dir, name, why, sizeof why, &e), -1);
+    assert_null(chat);
+    EXPECT_PARTS(&e, code, part);
+}
+
+/* Every NAME_token is a variable. special_tokens_map.json counts only beside a tokenizer_config.json without
+ * "added_tokens_decoder", which older versions of transformers did not write. */
+static void gives_templates_the_special_tokens(void **state)
+{
+    (void)state;
+    static const char request[] = "{\"messages\": [{}]}", map[] = "special_tokens_map.json",
+                      tokens[] = "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": \"<e>\", \"pad_token\": null, "
+                                 "\"additional_special_tokens\": [\"<x>\"]}";
+    files_write(dir, map, tokens, sizeof tokens - 1);
+    write_config(
+        "{\"chat_template\": \"{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ additional_special_tokens }}\"}");
+    expect_rendered(NULL, request, "<b><e>");
+    write_config("{\"bos_token\": \"<other>\", \"pad_token\": \"<p>\", "
+                 "\"chat_template\": \"{{ bos_token }}{{ eos_token }}{{ pad_token }}\"}");
+    expect_rendered(NULL, request, "<b><e><p>");
+    write_config("{\"added_tokens_decoder\": {}, \"chat_template\": \"[{{ bos_token }}{{ eos_token }}]\"}");
+    expect_rendered(NULL, request, "[]");
+    files_write(dir, map, "{\"bos_token\": 5}", 16);
+    refuse_config("{\"chat_template\": \"x\"}", NULL, ERR_INPUT,
+                  "special_tokens_map.json: \"bos_token\" is an integer, expected a string");
+    files_write(dir, map, "[]", 2);
+    refuse_config("{\"chat_template\": \"x\"}", NULL, ERR_INPUT,
+                  "special_tokens_map.json: an array, expected an object");
+    remove_file(map);
+    write_config(
+        "{\"extra_special_tokens\": {\"image_token\": \"<i>\"}, \"sot_token\": {\"content\": \"<t>\"}, "
+        "\"add_bos_token\": true, \"chat_template\": \"{{ image_token }}{{ sot_token }}{{ add_bos_token }}\"}");
+    expect_rendered(NULL, request, "<i><t>");
+    write_config("{\"extra_special_tokens\": [\"<i>\"], \"chat_template\": \"[{{ extra_special_tokens }}]\"}");
+    expect_rendered(NULL, request, "[]");
+}
+
 /* Templates that iterate over lists of parts get them; others, and those that would print the list, get one text. */
 static void gives_parts_to_those_that_take_them(void **state)
 {
@@ -221,13 +271,6 @@ static void gives_parts_to_those_that_take_them(void **state)
     write_config("{\"chat_template\": \"{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% endif %}]"
                  "{% endfor %}\"}");
     expect_rendered(NULL, request, "[s][a\nb ]");
-}
-
-static void remove_file(const char *name)
-{
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    (void)remove(path);
 }
 
 static void finds_the_files(void **state)
@@ -255,6 +298,13 @@ static void finds_the_files(void **state)
     remove_file("additional_chat_templates/README.md");
     remove_file("additional_chat_templates");
     remove_file("chat_template.jinja");
+    files_write(dir, "chat_template.json", "{\"chat_template\": \"P\"}", 22); /* the last choice */
+    expect_rendered("default", plain, "D[{}]");
+    write_config("{}");
+    expect_rendered(NULL, plain, "P");
+    files_write(dir, "chat_template.json", "{\"chat_template\": 5}", 20);
+    refuse_config("{}", NULL, ERR_INPUT, "chat_template.json: \"chat_template\" is an integer");
+    remove_file("chat_template.json");
 }
 
 /* A name distinguishes templates, for batches that are resumed. */
@@ -290,17 +340,6 @@ static void says_why_there_are_no_chats(void **state)
                       "the checkpoint has no chat template");
     expect_none_there("{\"chat_template\": \"a\\n{{ x | nosuch }}\"}",
                       "chat template \"default\": line 2: found the filter \"nosuch\"");
-}
-
-static void refuse_config(const char *config, const char *name, enum err_code code, const char *part)
-{
-    struct chat_template *chat = (struct chat_template *)1;
-    struct err e = {0};
-    char why[200];
-    write_config(config);
-    assert_int_equal(chat_template_open(&chat, dir, name, why, sizeof why, &e), -1);
-    assert_null(chat);
-    EXPECT_PARTS(&e, code, part);
 }
 
 static void refuses_bad_files(void **state)
@@ -350,6 +389,7 @@ int main(void)
         cmocka_unit_test(encodes_as_the_library),
         cmocka_unit_test(users_cannot_inject),
         cmocka_unit_test(gives_templates_their_variables),
+        cmocka_unit_test(gives_templates_the_special_tokens),
         cmocka_unit_test(gives_parts_to_those_that_take_them),
         cmocka_unit_test(finds_the_files),
         cmocka_unit_test(names_the_template),
