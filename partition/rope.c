@@ -17,6 +17,13 @@ struct scaling {
     int max_positions;
 };
 
+/* The context before the extension. As in transformers, the key counts first beside the dictionary, as Phi-3 has it. */
+static int original_positions(const struct scaling *s, int missing)
+{
+    const char *key = "original_max_position_embeddings";
+    return config_int(s->top, key, config_int(&s->p, key, missing, 1, CONFIG_MAX_POSITIONS), 1, CONFIG_MAX_POSITIONS);
+}
+
 static float power(double theta, int j, int dims)
 {
     return powf((float)theta, (float)(2 * j) / (float)dims);
@@ -62,7 +69,10 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
     float factor = (float)config_need_real(&s->p, "factor", 1, MAX_FACTOR);
     double low = config_need_real(&s->p, "low_freq_factor", 1e-6, MAX_FACTOR);
     double high = config_need_real(&s->p, "high_freq_factor", 1e-6, MAX_FACTOR);
-    int original = config_need_int(&s->p, "original_max_position_embeddings", 1, CONFIG_MAX_POSITIONS);
+    int original = original_positions(s, 0);
+    if (original == 0)
+        ERR(s->p.e, ERR_INPUT, "%s: \"original_max_position_embeddings\" is missing, expected an integer in [1, %d]",
+            s->p.what, CONFIG_MAX_POSITIONS);
     if (high < low)
         ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected at least \"low_freq_factor\" (%g)", s->p.what,
             high, low);
@@ -103,7 +113,7 @@ static void scale_yarn(struct rope *rope, const struct scaling *s)
     const struct config *p = &s->p;
     int dims = rope->dims;
     double factor = config_need_real(p, "factor", 1, MAX_FACTOR);
-    int original = config_int(p, "original_max_position_embeddings", s->max_positions, 1, CONFIG_MAX_POSITIONS);
+    int original = original_positions(s, s->max_positions);
     double mscale = config_real(p, "mscale", 0, 0, MAX_FACTOR);
     double mscale_all = config_real(p, "mscale_all_dim", 0, 0, MAX_FACTOR);
     double attention = mscale > 0 && mscale_all > 0 ? yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
@@ -112,7 +122,7 @@ static void scale_yarn(struct rope *rope, const struct scaling *s)
 
     double low = yarn_dimension(real_or(p, "beta_fast", 32), dims, s->theta, original);
     double high = yarn_dimension(real_or(p, "beta_slow", 1), dims, s->theta, original);
-    if (config_bool(p, "truncate", true)) {
+    if (config_bool(p, "truncate", !config_is_null(p, "truncate"))) {
         low = floor(low);
         high = ceil(high);
     }
@@ -151,15 +161,8 @@ static void read_factors(const struct scaling *s, const char *key, float *inv_fr
 /* LongRoPE: one table up to the original context, another beyond it. */
 static void scale_longrope(struct rope *rope, const struct scaling *s)
 {
-    const char *key = "original_max_position_embeddings";
-    int original = config_int(s->top, key, 0, 1, CONFIG_MAX_POSITIONS);
-    if (original == 0)
-        original = config_int(&s->p, key, 0, 1, CONFIG_MAX_POSITIONS);
-    double factor = (double)s->max_positions / (original > 0 ? original : 1);
-    if (original == 0) {
-        original = s->max_positions;
-        factor = config_real(&s->p, "factor", 1, 1, MAX_FACTOR);
-    }
+    int original = original_positions(s, s->max_positions);
+    double factor = config_real(&s->p, "factor", (double)s->max_positions / original, 1, MAX_FACTOR);
     double attention = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
     rope->attention_scaling = (float)config_real(&s->p, "attention_factor", attention, 1e-6, MAX_FACTOR);
     rope->growth = ROPE_LONG;
@@ -210,6 +213,19 @@ static int open_dictionary(struct config *p, const struct config *c, const char 
     return 0;
 }
 
+const char *rope_key(const struct config *c)
+{
+    const json_t *old = json_object_get(c->json, "rope_scaling"), *now = json_object_get(c->json, "rope_parameters");
+    bool replaced = json_object_size(old) > 0;
+    if (replaced && json_object_get(now, "rope_theta") != NULL && json_object_get(old, "rope_theta") == NULL &&
+        !config_has(c, "rope_theta"))
+        ERR(c->e, ERR_UNSUPPORTED,
+            "%s: \"rope_scaling\" takes the place of \"rope_parameters\", whose \"rope_theta\" would be lost: expected "
+            "one of the two, with \"rope_theta\"",
+            c->what);
+    return !replaced && config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+}
+
 static bool has_kinds(const struct config *c)
 {
     const json_t *json = json_object_get(c->json, "rope_parameters");
@@ -223,9 +239,7 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
 {
     if (scale != scale_linear && scale != scale_dynamic && scale != scale_yarn)
         return 0;
-    int original = scale == scale_yarn ? config_int(&s->p, "original_max_position_embeddings", s->max_positions, 1,
-                                                    CONFIG_MAX_POSITIONS)
-                                       : s->max_positions;
+    int original = scale == scale_yarn ? original_positions(s, s->max_positions) : s->max_positions;
     double longest = original * config_real(&s->p, "factor", 1, 1, MAX_FACTOR);
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
@@ -257,8 +271,7 @@ void rope_read(struct model_config *m, const struct config *c, const struct rope
 {
     char what[300];
     struct config p;
-    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0)
+    if (open_dictionary(&p, c, rope_key(c), NULL, what, sizeof what) != 0)
         return;
     if (has_kinds(c)) {
         ERR(c->e, ERR_UNSUPPORTED, "%s differs between layer types, which is not implemented", what);
@@ -274,6 +287,9 @@ void rope_read_kinds(struct model_config *m, const struct config *c, const struc
     struct config p, window = {NULL, c->what, c->e};
     bool kinds = config_has(c, "rope_parameters");
     int window_scaled = 0;
+    if (kinds && json_object_size(json_object_get(c->json, "rope_scaling")) > 0)
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"rope_scaling\" stands beside \"rope_parameters\", expected one of the two",
+            c->what);
     if (open_dictionary(&p, c, kinds ? "rope_parameters" : "rope_scaling", kinds ? "full_attention" : NULL, what,
                         sizeof what) != 0 ||
         (kinds &&
@@ -292,8 +308,7 @@ double rope_score_factor(const struct config *c)
 {
     char what[300];
     struct config p;
-    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0 || p.json == NULL)
+    if (open_dictionary(&p, c, rope_key(c), NULL, what, sizeof what) != 0 || p.json == NULL)
         return 1;
     double all = config_real(&p, "mscale_all_dim", 0, 0, MAX_FACTOR);
     bool scaled =

@@ -14,6 +14,10 @@ struct rope_keys {
     bool yarn_is_longrope; /* the family calls it yarn (Phi-3) */
 };
 
+/* The key of the dictionary: transformers gives "rope_scaling" precedence, unless it is empty. A failure goes to
+ * c->e. */
+const char *rope_key(const struct config *c);
+
 /* Fill m->rope, half-split, from `rope_parameters` (v5) or `rope_scaling` and the family's keys (v4). Needs
  * m->head_dim and m->max_positions. Failures go to c->e. */
 void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys);

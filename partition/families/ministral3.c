@@ -14,7 +14,7 @@ static json_t *default_rope(void)
 
 static void read_growth(struct rope *rope, const struct config *c)
 {
-    const struct config p = {json_object_get(c->json, "rope_parameters"), c->what, c->e};
+    const struct config p = {json_object_get(c->json, rope_key(c)), c->what, c->e};
     rope->query_growth = (float)config_real(&p, "llama_4_scaling_beta", 0, 0, 1e6);
     if (rope->query_growth > 0)
         rope->query_period = config_need_int(&p, "original_max_position_embeddings", 1, CONFIG_MAX_POSITIONS);
@@ -33,7 +33,7 @@ static void config_ministral3(struct model_config *m, const struct config *c)
                                                 .norm_eps = 1e-5f};
     struct config filled = *c;
     json_t *json = json_copy((json_t *)c->json);
-    if (!config_has(c, "rope_parameters"))
+    if (!config_has(c, rope_key(c)))
         (void)json_object_set_new(json, "rope_parameters", default_rope());
     filled.json = json;
     llama_read(m, &filled, &missing, &llama_rope);

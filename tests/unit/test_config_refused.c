@@ -146,6 +146,11 @@ static void refused(void **state)
         {LLAMA
          "\"head_dim\":2,\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[\"a\"],\"long_factor\":[1]}}",
          ERR_INPUT, "short_factor|[0]|a string"},
+        {SCALING "{\"type\":\"linear\",\"factor\":4},\"rope_parameters\":{\"rope_theta\":500000}}", ERR_UNSUPPORTED,
+         "\"rope_scaling\" takes the place|rope_parameters|rope_theta"},
+        {"{\"model_type\":\"olmo3\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4},\"rope_parameters\":{"
+         "\"full_attention\":{}}}",
+         ERR_UNSUPPORTED, "\"rope_scaling\" stands beside|rope_parameters|one of the two"},
         {LLAMA "\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}}", ERR_UNSUPPORTED,
          "rope_parameters|layer types"},
         {"{\"model_type\":\"gptj\",\"rotary_dim\":63}", ERR_INPUT, "rotary_dim|63|even"},

@@ -192,6 +192,58 @@ static void longrope(void **state)
     parse(&m, "{\"model_type\":\"llama\",\"head_dim\":6,\"max_position_embeddings\":1024,\"rope_scaling\":{\"type\":"
               "\"longrope\",\"factor\":8,\"attention_factor\":1.19," LONG "}}");
     near(m.rope.attention_scaling, 1.19);
+    parse(&m, "{\"model_type\":\"llama\",\"head_dim\":6,\"max_position_embeddings\":131072,\"rope_scaling\":{\"type\":"
+              "\"longrope\",\"factor\":8,\"original_max_position_embeddings\":4096," LONG "}}");
+    near(m.rope.attention_scaling, sqrt(1 + log(8) / log(4096))); /* not 32, the ratio of the two contexts */
+}
+
+/* The original context beside the dictionary counts before the one inside. */
+static void original_beside(void **state)
+{
+    static const char *const scaling[] = {
+        "\"rope_type\":\"yarn\",\"factor\":4",
+        "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4",
+        "\"rope_type\":\"longrope\",\"short_factor\":[1,2],\"long_factor\":[3,4]",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++) {
+        char inside[400], beside[400];
+        (void)snprintf(inside, sizeof inside,
+                       "{\"model_type\":\"llama\",\"head_dim\":4,\"max_position_embeddings\":8192,\"rope_scaling\":{"
+                       "\"original_max_position_embeddings\":512,%s}}",
+                       scaling[i]);
+        (void)snprintf(beside, sizeof beside,
+                       "{\"model_type\":\"llama\",\"head_dim\":4,\"max_position_embeddings\":8192,"
+                       "\"original_max_position_embeddings\":512,\"rope_scaling\":{"
+                       "\"original_max_position_embeddings\":64,%s}}",
+                       scaling[i]);
+        parse(&m, inside);
+        parse(&other, beside);
+        assert_memory_equal(&m, &other, sizeof m);
+    }
+}
+
+#define LINEAR "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"
+
+/* As in transformers 5, "rope_scaling" takes the place of "rope_parameters", unless it is empty. */
+static void both_versions(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"llama\",\"rope_theta\":500000.0," LINEAR "}");
+    parse(&other,
+          "{\"model_type\":\"llama\",\"rope_theta\":500000.0," LINEAR ",\"rope_parameters\":{\"rope_theta\":20000,"
+          "\"rope_type\":\"default\"}}");
+    assert_memory_equal(&m, &other, sizeof m);
+    parse(&m, "{\"model_type\":\"llama\",\"rope_theta\":500000.0}");
+    parse(&other, "{\"model_type\":\"llama\",\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":500000.0}}");
+    assert_memory_equal(&m, &other, sizeof m);
+    parse(&m, "{\"model_type\":\"ministral3\"," LINEAR "}");
+    assert_true(m.rope.query_growth == 0.0f);
+    near(m.rope.inv_freq[0], 0.25);
+    parse(&m, "{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"truncate\":null}}");
+    parse(&other,
+          "{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"truncate\":false}}");
+    assert_memory_equal(&m, &other, sizeof m); /* null is no default */
 }
 
 /* transformers 5's dictionary and transformers 4's keys give the same model, for every scaling. */
@@ -221,9 +273,10 @@ static void versions_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain),     cmocka_unit_test(linear),   cmocka_unit_test(dynamic),
-        cmocka_unit_test(llama3),    cmocka_unit_test(yarn),     cmocka_unit_test(yarn_attention),
-        cmocka_unit_test(yarn_ends), cmocka_unit_test(longrope), cmocka_unit_test(versions_agree),
+        cmocka_unit_test(plain),           cmocka_unit_test(linear),        cmocka_unit_test(dynamic),
+        cmocka_unit_test(llama3),          cmocka_unit_test(yarn),          cmocka_unit_test(yarn_attention),
+        cmocka_unit_test(yarn_ends),       cmocka_unit_test(longrope),      cmocka_unit_test(versions_agree),
+        cmocka_unit_test(original_beside), cmocka_unit_test(both_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
