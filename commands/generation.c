@@ -97,6 +97,13 @@ static int read_eos(struct request_rules *rules, const json_t *config, int vocab
     return 0;
 }
 
+/* The part of config.json that has the key: a multimodal checkpoint may have it in "text_config" only. */
+static const json_t *part_with(const json_t *config, const char *key)
+{
+    const json_t *text = json_object_get(config, "text_config"), *own = json_object_get(config, key);
+    return (own == NULL || json_is_null(own)) && json_is_object(text) ? text : config;
+}
+
 static int read_special_ids(struct request_rules *rules, int32_t *bos, const json_t *generation, const char *what,
                             const char *model_dir, int vocab, struct err *e)
 {
@@ -108,9 +115,9 @@ static int read_special_ids(struct request_rules *rules, int32_t *bos, const jso
     if (config == NULL)
         return e->code == ERR_NONE ? 0 : -1;
     if (*bos < 0)
-        *bos = (int32_t)json_get_int(config, "bos_token_id", -1, -1, INT32_MAX, path, e);
+        *bos = (int32_t)json_get_int(part_with(config, "bos_token_id"), "bos_token_id", -1, -1, INT32_MAX, path, e);
     if (rules->sampling.n_eos == 0)
-        (void)read_eos(rules, config, vocab, path, e);
+        (void)read_eos(rules, part_with(config, "eos_token_id"), vocab, path, e);
     json_decref(config);
     if (*bos >= vocab)
         *bos = -1;

@@ -53,14 +53,9 @@ static void config(struct model_config *m, const struct config *c)
     m->sinks = m->experts.router_bias = m->experts.biases = true;
     llama_read_routing(m, c, 128, 1, 4, true);
     m->experts.ffn = m->ffn;
-    int window =
-        config_int(c, "sliding_window", config_is_null(c, "sliding_window") ? 0 : 128, 1, CONFIG_MAX_POSITIONS);
-    llama_read_windows(m, c, 0, 0);
-    for (int i = 0; i < m->n_layers; i++) {
+    llama_read_pattern(m, c, 128, 2);
+    for (int i = 0; i < m->n_layers; i++)
         m->layer[i].experts = true;
-        if (!config_has(c, "layer_types") && i % 2 == 0)
-            m->layer[i].window = window;
-    }
 }
 
 static const struct weight_source source[] = {

@@ -62,14 +62,14 @@ void llama_read_windows(struct model_config *m, const struct config *c, int wind
     }
     for (int i = 0; i < m->n_layers && c->e->code == ERR_NONE; i++)
         if (!full[i])
-            m->layer[i].window = config_need_int(c, "sliding_window", 1, CONFIG_MAX_POSITIONS);
+            m->layer[i].window = window > 0 ? window : config_need_int(c, "sliding_window", 1, CONFIG_MAX_POSITIONS);
 }
 
 void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period)
 {
     window = config_int(c, "sliding_window", config_is_null(c, "sliding_window") ? 0 : window, 1, CONFIG_MAX_POSITIONS);
     if (config_has(c, "layer_types")) {
-        llama_read_windows(m, c, 0, 0);
+        llama_read_windows(m, c, window, 0);
         return;
     }
     for (int i = 0; i < m->n_layers; i++)

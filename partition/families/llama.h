@@ -15,8 +15,8 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
 /* "rope_theta", 10000 where it is missing, all of a head. */
 extern const struct rope_keys llama_rope;
 
-/* Layers of type "sliding" in "layer_types" have the "sliding_window"; without the key, the layers from `first` on have
- * `window`. */
+/* Layers of type "sliding" in "layer_types" have `window`, which is 0 where "sliding_window" must be there; without the
+ * key, the layers from `first` on have `window`. */
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first);
 
 /* full[i]: "layer_types" says that layer i is full; the others are of `kind`. false: the key is missing. */

@@ -225,6 +225,27 @@ static void defaults_of_gemma(void **state)
     assert_true(strcmp(m.model_type, "gemma3") == 0 && m.tied_head);
 }
 
+/* Files of transformers may leave out a "sliding_window" that has the default, and list the layers. */
+static void default_windows_of_listed_layers(void **state)
+{
+    static const struct {
+        const char *type;
+        int window;
+    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},
+                 {"cohere2", 4096}, {"mistral", 4096},     {"gpt_oss", 128}};
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "{\"model_type\":\"%s\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\","
+                       "\"sliding_attention\"]}",
+                       table[i].type);
+        parse(&m, text);
+        assert_int_equal(m.layer[0].window, 0);
+        assert_int_equal(m.layer[1].window, table[i].window);
+    }
+}
+
 static void defaults_of_norms_behind(void **state)
 {
     (void)state;
@@ -402,6 +423,7 @@ int main(void)
         cmocka_unit_test(defaults_of_llama_and_kin),
         cmocka_unit_test(defaults_of_further_kin),
         cmocka_unit_test(defaults_of_gemma),
+        cmocka_unit_test(default_windows_of_listed_layers),
         cmocka_unit_test(defaults_of_norms_behind),
         cmocka_unit_test(defaults_of_factors),
         cmocka_unit_test(defaults_of_older_kin),

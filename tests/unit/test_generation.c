@@ -165,6 +165,13 @@ static void special_ids(void **state)
     assert_int_equal(t.bos, -1);
     good(&t, "{\"eos_token_id\": null}", "{\"eos_token_id\": 8}", "");
     assert_int_equal(t.rules.stop_id[0], 8);
+    good(&t, NULL, "{\"eos_token_id\": null, \"text_config\": {\"eos_token_id\": [8, 9], \"bos_token_id\": 4}}", "");
+    assert_int_equal(t.rules.sampling.n_eos, 2);
+    assert_int_equal(t.rules.sampling.eos[1], 9);
+    assert_int_equal(t.bos, 4);
+    good(&t, NULL, "{\"eos_token_id\": 8, \"bos_token_id\": 3, \"text_config\": {\"eos_token_id\": 9}}", "");
+    assert_int_equal(t.rules.sampling.n_eos, 1);
+    assert_int_equal(t.rules.sampling.eos[0], 8);
     good(&t, "{\"eos_token_id\": 7}", "{}", "--stop-token-ids 1,2,999");
     assert_int_equal(t.rules.n_stop_ids, 4);
     assert_int_equal(t.rules.sampling.n_eos, 1);
