@@ -337,20 +337,25 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
                name, table[best].is, table[best].remedy);
 }
 
-int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e)
+int checkpoint_read_part(const struct checkpoint *c, int tensor, uint64_t from, size_t bytes, void *to, struct err *e)
 {
     const struct tensor_info *t = &c->tensor[tensor];
     char path[sizeof c->dir + NAME_MAX + 2];
     (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, t->file));
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got = fd >= 0 ? pread(fd, to, t->bytes, (off_t)t->offset) : -1;
+    ssize_t got = fd >= 0 ? pread(fd, to, bytes, (off_t)(t->offset + from)) : -1;
     int why = errno;
     if (fd >= 0)
         (void)close(fd);
-    if (got != (ssize_t)t->bytes)
+    if (got != (ssize_t)bytes)
         return ERR(e, ERR_IO, "%s: cannot read: %s", checkpoint_short_path(path),
                    got < 0 ? strerror(why) : "it has become shorter");
     return 0;
+}
+
+int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e)
+{
+    return checkpoint_read_part(c, tensor, 0, c->tensor[tensor].bytes, to, e);
 }
 
 static int read_scalar(struct checkpoint *c, int tensor, struct err *e)

@@ -75,6 +75,8 @@ static inline const char *checkpoint_file_name(const struct checkpoint *c, int f
  * otherwise return 0. */
 int checkpoint_refuse_formats(const char *model_dir, struct err *e);
 
+/* Read `bytes` bytes of a tensor, from the one at `from` on, which it must have, to `to`. */
+int checkpoint_read_part(const struct checkpoint *c, int tensor, uint64_t from, size_t bytes, void *to, struct err *e);
 /* Read all bytes of a tensor to `to`. */
 int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e);
 

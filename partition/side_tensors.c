@@ -2,6 +2,7 @@
 #include "partition/side_tensors.h"
 #include "base/dtype.h"
 #include "partition/kv_scales.h"
+#include "partition/tied_head.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -91,8 +92,10 @@ static int read_input_scales(struct checkpoint *c, struct err *e)
     return 0;
 }
 
-int side_tensors_read(struct checkpoint *c, const struct model_config *m, struct err *e)
+int side_tensors_read(struct checkpoint *c, struct model_config *m, struct err *e)
 {
+    if (tied_head_read(c, m, e) != 0)
+        return -1;
     if (m->kv_fp8 && kv_scales_read(c, m, e) != 0)
         return -1;
     if (m->quantised_inputs && m->quantization.activations == ACTIVATIONS_STATIC && read_input_scales(c, e) != 0)

@@ -1,6 +1,7 @@
 /* commands/start/start.c - see start.h. */
 #include "commands/start/start.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "coordinator/drafts/draft_options.h"
 #include "partition/drafting.h"
 #include "partition/side_tensors.h"
@@ -54,9 +55,13 @@ static int open_checkpoint(struct checkpoint *c, const struct run_options *o, co
 {
     if (o->load_format == LOAD_DUMMY)
         return 0;
-    if (checkpoint_open(c, folder, e) != 0 || drafting_read(c, m, e) != 0)
+    bool tied = m->tied_head;
+    if (checkpoint_open(c, folder, e) != 0 || drafting_read(c, m, e) != 0 || side_tensors_read(c, m, e) != 0)
         return -1;
-    return side_tensors_read(c, m, e);
+    if (tied && !m->tied_head)
+        log_warn("%s: the head has other numbers than the embedding, though config.json ties them: it is used",
+                 checkpoint_short_path(folder));
+    return 0;
 }
 
 int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,

@@ -129,6 +129,7 @@ LONG = dict(short_factor=[1.0, 1.1, 1.4, 2.0], long_factor=[1.5, 3.0, 6.0, 9.0],
 case("llama-mha", "llama", 17, dict(V=97, H=24, A=3, F=52, eps=1e-2), v4=True, alt=[dict(eps=1e-6)],
      drop=["num_key_value_heads", "head_dim", "rope_theta"])
 case("llama-7-1-tied", "llama", 19, dict(V=101, H=28, A=7, K=1, F=41, tie=True, **rope(theta=500000.0)), head=True, alt=[rope()])
+case("llama-tied-own-head", "llama", 14, dict(V=97, H=24, A=3, F=41), extra=dict(tie_word_embeddings=True))  # transformers 5 uses the head
 case("llama-6-2-bias", "llama", 13, dict(V=103, H=24, A=6, K=2, D=10, F=41, attention_bias=True, mlp_bias=True))
 case("llama-14-2-gelu", "llama", 15, dict(V=107, H=28, A=14, K=2, D=4, F=44, act="gelu"), sharp=3,
      alt=[dict(act="silu"), dict(act="gelu_new")])
@@ -154,6 +155,8 @@ case("llama-longrope-cross", "llama", 13, dict(V=101, H=24, A=3, K=1, D=8, F=52,
 case("llama-longrope-long", "llama", 31, dict(V=103, H=24, A=4, D=8, F=41, P=96,
      **rope("longrope", factor=2.0, attention_factor=1.3, **LONG)), alt=[rope("longrope", factor=2.0, **LONG),
      rope("longrope", **dict(LONG, long_factor=LONG["short_factor"], attention_factor=1.3))])
+case("llama-longrope-factor", "llama", 31, dict(V=101, H=24, A=4, D=8, F=41, P=96, **rope("longrope", factor=2.0, **LONG)),
+     alt=[rope("longrope", **LONG)])  # the factor is not P / 24
 case("llama-f16", "llama", 22, dict(V=109, H=30, A=5, K=1, F=77), "f16", v4=True)
 case("llama-bf16", "llama", 40, dict(V=113, H=36, A=6, K=2, D=8, F=53, **rope("llama3", original_max_position_embeddings=32, **L3)),
      "bf16")
