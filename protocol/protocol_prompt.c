@@ -313,6 +313,17 @@ static const json_t *read_variables(const struct fields *f, struct protocol_erro
     return object;
 }
 
+/* The last message's text may be continued in place of the opening of another turn. */
+static void read_end(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
+{
+    const enum field_id id = FIELD_CONTINUE_FINAL_MESSAGE;
+    bool goes_on = fields_bool(f, id, false, error);
+    g->chat.add_generation_prompt = fields_bool(f, FIELD_ADD_GENERATION_PROMPT, !goes_on, error);
+    g->chat.continue_last = goes_on;
+    if (goes_on && g->chat.add_generation_prompt)
+        (void)fields_fail(f, id, -1, error, "contradicts \"add_generation_prompt\": true");
+}
+
 static int read_turns(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     const json_t *list = f->value[FIELD_MESSAGES];
@@ -330,10 +341,14 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
     protocol_read_tools(g, f, error);
     g->chat.documents = read_objects(f, FIELD_DOCUMENTS, error);
     g->chat.variables = read_variables(f, error);
+    read_end(g, f, error);
     if (check_arguments(list, error) != 0)
         return -1;
     for (size_t i = 0; i < n && error->code == 0; i++)
         (void)read_turn(g, i, json_array_get(list, i), error);
+    const json_t *last = json_object_get(json_array_get(list, n - 1), "content");
+    if (error->code == 0 && g->chat.continue_last && !json_is_string(last))
+        return turn_fail(error, n - 1, "content", last, "a text to continue");
     return error->code == 0 ? 0 : -1;
 }
 
@@ -341,8 +356,8 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
 static int check_chat_fields(const struct fields *f, struct protocol_error *error)
 {
     static const enum field_id only[] = {
-        FIELD_ADD_GENERATION_PROMPT, FIELD_TOOLS,     FIELD_TOOL_CHOICE,         FIELD_PARALLEL_TOOL_CALLS,
-        FIELD_INCLUDE_REASONING,     FIELD_DOCUMENTS, FIELD_CHAT_TEMPLATE_KWARGS};
+        FIELD_ADD_GENERATION_PROMPT, FIELD_CONTINUE_FINAL_MESSAGE, FIELD_TOOLS,     FIELD_TOOL_CHOICE,
+        FIELD_PARALLEL_TOOL_CALLS,   FIELD_INCLUDE_REASONING,      FIELD_DOCUMENTS, FIELD_CHAT_TEMPLATE_KWARGS};
     for (size_t i = 0; i < sizeof only / sizeof only[0]; i++)
         if (f->value[only[i]] != NULL)
             return fields_fail(f, only[i], -1, error, "only chats (\"messages\") have it");
@@ -384,7 +399,6 @@ int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int
         return fields_fail(f, FIELD_ADD_SPECIAL_TOKENS, -1, error, "chats have the special tokens of their template");
     g->add_special_tokens = fields_bool(f, FIELD_ADD_SPECIAL_TOKENS, !chat, error);
     g->parse_special = fields_bool(f, FIELD_PARSE_SPECIAL, !chat, error);
-    g->chat.add_generation_prompt = fields_bool(f, FIELD_ADD_GENERATION_PROMPT, chat, error);
     if (error->code != 0 || read_prediction(m, f, error) != 0)
         return -1;
     return chat ? read_turns(g, f, error) : read_prompts(m, f, vocab, many, error);

@@ -62,16 +62,24 @@ static int render(const struct chat_template *chat, const struct jinja *t, const
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+char *chat_text(const struct jinja_text *text, size_t *bytes)
+{
+    char *all = NULL;
+    FILE *f = open_memstream(&all, bytes);
+    for (size_t i = 0; f != NULL && i < text->n; i++)
+        (void)fwrite(text->piece[i].text, 1, text->piece[i].bytes, f);
+    if (f != NULL && fclose(f) == 0)
+        return all;
+    free(all);
+    return NULL;
+}
+
 /* Does the result contain these two texts, without signs of a printed list between them? */
 static bool has_both(const struct jinja_text *text, const char *first, const char *second)
 {
-    char *all = NULL;
     size_t bytes = 0;
-    FILE *f = open_memstream(&all, &bytes);
-    for (size_t i = 0; f != NULL && i < text->n; i++)
-        (void)fwrite(text->piece[i].text, 1, text->piece[i].bytes, f);
-    bool whole = f != NULL && fclose(f) == 0;
-    const char *from = whole ? strstr(all, first) : NULL, *to = from != NULL ? strstr(from, second) : NULL;
+    char *all = chat_text(text, &bytes);
+    const char *from = all != NULL ? strstr(all, first) : NULL, *to = from != NULL ? strstr(from, second) : NULL;
     bool both = to != NULL && memchr(from, '{', (size_t)(to - from)) == NULL;
     free(all);
     return both;
@@ -226,6 +234,23 @@ static json_t *put_parts(const json_t *messages, const json_t *parts)
     return good ? list : NULL;
 }
 
+/* Renders the chat up to the end of its last message's content. */
+static int render_begun(const struct chat_template *chat, const struct jinja *t, const struct chat_request *request,
+                        struct jinja_text *out, struct err *e)
+{
+    struct chat_request now = *request;
+    json_t *messages = chat_mark_end(request->messages);
+    now.messages = messages;
+    if (messages == NULL)
+        ERR(e, ERR_MEMORY, "out of host memory: chat");
+    if (e->code == ERR_NONE && render(chat, t, &now, out, e) == 0 && !chat_cut_end(out, request->messages)) {
+        ERR(e, ERR_INPUT, "the chat template leaves out text of the last message, which cannot be continued then");
+        jinja_text_free(out);
+    }
+    json_decref(messages);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 int chat_render(const struct chat_template *chat, const struct chat_request *request, struct jinja_text *out,
                 struct protocol_error *error)
 {
@@ -243,7 +268,7 @@ int chat_render(const struct chat_template *chat, const struct chat_request *req
             ERR(&e, ERR_MEMORY, "out of host memory: chat");
     }
     if (e.code == ERR_NONE)
-        (void)render(chat, t, &now, out, &e);
+        (void)(request->continue_last ? render_begun : render)(chat, t, &now, out, &e);
     json_decref(messages);
     if (e.code == ERR_NONE)
         return 0;

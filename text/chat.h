@@ -40,6 +40,7 @@ struct chat_request {           /* borrowed; as the client sent it */
     const json_t *documents;    /* a list; NULL: none */
     const json_t *variables;    /* an object: variables of the template beside these; NULL: none */
     bool add_generation_prompt; /* end with the opening of the assistant's turn */
+    bool continue_last;         /* end where the content of the last message ends */
 };
 
 /* If the template refuses the chat or fails on it, the result is PROTOCOL_BAD_REQUEST with the template's own message,

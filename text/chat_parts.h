@@ -36,4 +36,14 @@ void chat_sources_close(struct chat_sources *s);
  * take precedence. The caller frees it, also after a failure. */
 json_t *chat_tokens_read(const char *model_dir, const json_t *config, struct err *e);
 
+/* The pieces in one, malloc'ed and NUL-terminated; NULL: out of memory. */
+char *chat_text(const struct jinja_text *text, size_t *bytes);
+
+/* chat_continue.c: a copy of the messages, whose last one has a text or text parts, with a mark behind it; NULL: out of
+ * memory. */
+json_t *chat_mark_end(const json_t *messages);
+/* Cuts the chat that was rendered from that copy where the mark is. messages: without it. false: the template leaves
+ * out the last message's text or its end. */
+bool chat_cut_end(struct jinja_text *text, const json_t *messages);
+
 #endif

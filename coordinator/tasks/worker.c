@@ -64,14 +64,17 @@ static int find_thoughts(struct task *task)
     size_t n = ids->n < THOUGHT_TOKENS ? ids->n : THOUGHT_TOKENS, bytes;
     struct err e = {0};
     char *end;
+    const struct protocol_turn *last = &g->turn[g->n_turns - 1];
     task->calls.hidden = g->hide_thoughts;
+    task->calls.continues = g->chat.continue_last;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
     if (!chat_template_thinks(task->served->chat, g->chat.tools != NULL) || task->calls.format == CALLS_HARMONY)
         return 0;
     if (tokenizer_decode(task->served->tokenizer, ids->id + ids->n - n, n, false, &end, &bytes, &e) != 0)
         return protocol_fail(&task->error, PROTOCOL_INTERNAL, "messages", "%s", e.text);
-    bool begun = g->form.kind == 0 && calls_begins_thought(end, bytes);
-    task->calls.thoughts = begun ? THOUGHTS_BEGUN : THOUGHTS_MARKED;
+    bool begun =
+        calls_begins_thought(end, bytes) || (g->chat.continue_last && calls_in_thought(last->content, last->bytes));
+    task->calls.thoughts = begun && g->form.kind == 0 ? THOUGHTS_BEGUN : THOUGHTS_MARKED;
     free(end);
     return 0;
 }

@@ -359,6 +359,21 @@ static void special(void)
 
 #define STORY "\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],\"max_tokens\":24,\"seed\":3"
 
+/* An answer that continues this text is this member of the message, down to the first space. */
+static void check_continued(const char *text, const char *member)
+{
+    char request[400];
+    (void)snprintf(request, sizeof request,
+                   "{\"messages\":[{\"role\":\"assistant\",\"content\":\"%s\"}],\"continue_final_message\":true,"
+                   "\"max_tokens\":9,\"temperature\":0}",
+                   text);
+    json_t *reply = talk_ask(s.endpoint, request), *choice = json_array_get(json_object_get(reply, "choices"), 0);
+    const char *said = talk_text(json_object_get(choice, "message"), member);
+    case_check(said[0] == ' ' && strcmp(said, talk_text(choice, "text")) == 0, "after %s: %s \"%s\" of \"%s\"", text,
+               member, said, talk_text(choice, "text"));
+    json_decref(reply);
+}
+
 /* A prompt that ends within a thought, without tools: everything that the demo model says is a thought, unless it must
  * have a form. */
 static void thinks(void)
@@ -393,6 +408,8 @@ static void thinks(void)
         case_check(strcmp(talk_text(choice, "message/content"), "yes") == 0, "a form: %s",
                    talk_text(choice, "message/reasoning_content"));
         json_decref(reply);
+        check_continued("<think>\\nOnce upon a time, there", "reasoning_content");
+        check_continued("<think>\\nHm.</think>Once upon a time, there", "content");
         case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();

@@ -173,6 +173,28 @@ static void expect_thought(enum calls_format format, enum calls_thoughts thought
     assert_string_equal(s.content, content);
 }
 
+/* An answer that continues a text neither begins a call of Llama 3 nor has a header, and keeps its first spaces. */
+static void continued(void **state)
+{
+    (void)state;
+    static const char object[] = "{\"name\": \"f\", \"parameters\": {}}", thought[] = " two.\n</think>\nFive.";
+    struct seen_parts s;
+    for (size_t cut = 0; cut < sizeof object; cut++) {
+        read_cut(&s, (struct calls_way){.format = CALLS_LLAMA3, .continues = true}, object, sizeof object - 1, cut, 1);
+        assert_string_equal(s.content, object);
+        read_cut(&s, (struct calls_way){.format = CALLS_HARMONY, .continues = true}, " a<|end|>", 9, cut % 9, 1);
+        assert_string_equal(s.content, " a");
+        read_cut(&s, (struct calls_way){.thoughts = THOUGHTS_BEGUN, .continues = true}, thought, sizeof thought - 1,
+                 cut % (sizeof thought - 1), 1);
+        assert_string_equal(s.reasoning, " two.");
+        assert_string_equal(s.content, "Five.");
+    }
+    assert_true(calls_in_thought("<think>\nOne", 11));
+    assert_true(calls_in_thought("<think>a</think><think>", 23));
+    assert_false(calls_in_thought("<think>a</think>b", 17));
+    assert_false(calls_in_thought("", 0));
+}
+
 static void thoughts(void **state)
 {
     const enum calls_thoughts marked = THOUGHTS_MARKED, begun = THOUGHTS_BEGUN;
@@ -310,7 +332,8 @@ static void formats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hermes),   cmocka_unit_test(llama),     cmocka_unit_test(mistral),  cmocka_unit_test(harmony),
-        cmocka_unit_test(thoughts), cmocka_unit_test(long_ones), cmocka_unit_test(any_text), cmocka_unit_test(formats)};
+        cmocka_unit_test(hermes),    cmocka_unit_test(llama),    cmocka_unit_test(mistral),
+        cmocka_unit_test(harmony),   cmocka_unit_test(thoughts), cmocka_unit_test(continued),
+        cmocka_unit_test(long_ones), cmocka_unit_test(any_text), cmocka_unit_test(formats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

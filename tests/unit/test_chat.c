@@ -163,10 +163,15 @@ static void expect_rendered(const char *which, const char *request, const char *
     struct protocol_error error = {0};
     struct err e = {0};
     char why[200], got[ERR_TEXT_BYTES + 100] = "";
-    json_t *r = json_loads(request, 0, NULL);
-    const struct chat_request chats = {json_object_get(r, "messages"),  json_object_get(r, "parts"),
-                                       json_object_get(r, "tools"),     json_object_get(r, "documents"),
-                                       json_object_get(r, "variables"), true};
+    json_t *r = json_loads(request, JSON_ALLOW_NUL, NULL);
+    bool goes_on = json_is_true(json_object_get(r, "continue"));
+    const struct chat_request chats = {json_object_get(r, "messages"),
+                                       json_object_get(r, "parts"),
+                                       json_object_get(r, "tools"),
+                                       json_object_get(r, "documents"),
+                                       json_object_get(r, "variables"),
+                                       !goes_on,
+                                       goes_on};
     assert_int_equal(chat_template_open(&chat, dir, which, why, sizeof why, &e), 0);
     assert_string_equal(why, "");
     if (chat_render(chat, &chats, &text, &error) != 0)
@@ -271,6 +276,37 @@ static void gives_parts_to_those_that_take_them(void **state)
     write_config("{\"chat_template\": \"{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% endif %}]"
                  "{% endfor %}\"}");
     expect_rendered(NULL, request, "[s][a\nb ]");
+}
+
+/* The chat ends where the content of its last message ends, as transformers has it. */
+static void continues_the_last_message(void **state)
+{
+    (void)state;
+    static const char spaced[] = "{\"continue\": true, \"messages\": [{\"content\": \"a\"}, {\"content\": \"b c \"}]}";
+    static const char twice[] = "{\"continue\": true, \"messages\": [{\"content\": \"CONTINUE_FINAL_MESSAGE_TAG \"}, "
+                                "{\"content\": \"CONTINUE_FINAL_MESSAGE_TAG \"}]}";
+    static const char parts[] =
+        "{\"continue\": true, \"messages\": [{\"content\": \"a\\nb\"}], \"parts\": [[{\"type\": "
+        "\"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]]}";
+    static const char want[] = "refused: messages: the chat template leaves out text of the last message, which cannot "
+                               "be continued then";
+    write_config("{\"chat_template\": \"{% for m in messages %}[{{ m.content }}]{% endfor %}{{ add_generation_prompt "
+                 "}}\"}");
+    expect_rendered(NULL, spaced, "[a][b c ");
+    expect_rendered(NULL, twice, "[CONTINUE_FINAL_MESSAGE_TAG ][CONTINUE_FINAL_MESSAGE_TAG ");
+    expect_rendered(NULL, "{\"continue\": true, \"messages\": [{\"content\": \"\"}]}", "[");
+    expect_rendered(NULL, parts, "[a\nb");
+    write_config("{\"chat_template\": \"{% for m in messages %}[{{ m.content | trim }}]{% endfor %}\"}");
+    expect_rendered(NULL, spaced, "[a][b c");
+    write_config("{\"chat_template\": \"{% for m in messages %}[{% for p in m.content %}{{ p.text }}{% endfor %}]"
+                 "{% endfor %}\"}");
+    expect_rendered(NULL, parts, "[ab");
+    write_config("{\"chat_template\": \"{% for m in messages %}[{{ m.content.split('b')[-1] }}]{% endfor %}\"}");
+    expect_rendered(NULL, spaced, want);
+    write_config("{\"chat_template\": \"{% for m in messages %}[{{ m.content.split('T')[0] }}]{% endfor %}\"}");
+    expect_rendered(NULL, spaced, want);
+    write_config("{\"chat_template\": \"{{ messages[0].content | length }}{{ messages[0].content }}]\"}");
+    expect_rendered(NULL, "{\"continue\": true, \"messages\": [{\"content\": \"a\\u0000b\"}]}", "30a");
 }
 
 static void finds_the_files(void **state)
@@ -391,6 +427,7 @@ int main(void)
         cmocka_unit_test(gives_templates_their_variables),
         cmocka_unit_test(gives_templates_the_special_tokens),
         cmocka_unit_test(gives_parts_to_those_that_take_them),
+        cmocka_unit_test(continues_the_last_message),
         cmocka_unit_test(finds_the_files),
         cmocka_unit_test(names_the_template),
         cmocka_unit_test(says_why_there_are_no_chats),

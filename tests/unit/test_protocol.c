@@ -275,7 +275,6 @@ static void refuses_what_others_have(void **state)
                   {"details", "false", "true"},
                   {"decoder_input_details", "false", "true"},
                   {"output_scores", "false", "true"},
-                  {"continue_final_message", "false", "true"},
                   {"max_length", NULL, "20"},
                   {"max_time", NULL, "1"},
                   {"truncate_prompt_tokens", NULL, "5"},

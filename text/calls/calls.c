@@ -359,7 +359,8 @@ struct calls_reader *calls_open(struct calls_way way)
         return NULL;
     r->format = way.format;
     r->hidden = way.hidden;
-    r->mode = way.format == CALLS_HARMONY ? MODE_HEADER : begins[way.thoughts];
+    r->had_text = r->had_thought = way.continues;
+    r->mode = way.format != CALLS_HARMONY ? begins[way.thoughts] : way.continues ? MODE_BODY : MODE_HEADER;
     return r;
 }
 

@@ -30,7 +30,8 @@ enum calls_thoughts {                  /* between <think> and </think>, before t
 struct calls_way {
     enum calls_format format;
     enum calls_thoughts thoughts;
-    bool hidden; /* reasoning is dropped */
+    bool hidden;    /* reasoning is dropped */
+    bool continues; /* it continues a text, as which it counts from its first byte on */
 };
 
 static inline bool calls_any(struct calls_way way)
@@ -43,6 +44,8 @@ enum calls_format calls_format_of(const char *source, size_t bytes);
 bool calls_thinks(const char *source, size_t bytes);
 /* Whether a prompt that ends with this text has opened the reasoning. */
 bool calls_begins_thought(const char *end, size_t bytes);
+/* Whether this text has opened the reasoning and not closed it. */
+bool calls_in_thought(const char *text, size_t bytes);
 const char *calls_format_name(enum calls_format format);
 
 /* The texts by which calls and reasoning are marked in any format, which may be special tokens; NULL at the end. */

@@ -24,6 +24,14 @@ bool calls_begins_thought(const char *end, size_t bytes)
     return bytes >= n && memcmp(end + bytes - n, open_marker[0], n) == 0;
 }
 
+bool calls_in_thought(const char *text, size_t bytes)
+{
+    const char *end = text + bytes, *open = NULL, *at = text;
+    while ((at = memmem(at, (size_t)(end - at), open_marker[0], strlen(open_marker[0]))) != NULL)
+        open = ++at;
+    return open != NULL && memmem(open, (size_t)(end - open), close_marker[0], strlen(close_marker[0])) == NULL;
+}
+
 static void put_spaces(struct calls_reader *r)
 {
     for (size_t i = 0; i < r->n_space; i++)
