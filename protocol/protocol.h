@@ -99,6 +99,7 @@ struct protocol_generate {
     bool hide_thoughts; /* for a parsed answer */
     bool has_seed;      /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
+    bool return_ids;           /* the reply has the prompt's token ids */
     bool prompt_alone;         /* the reply has no generated token */
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */

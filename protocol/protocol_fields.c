@@ -87,6 +87,7 @@ static const struct field_row {
     {"top_logprobs", FIELD_TOP_LOGPROBS, GEN, NESTED},
     {"top_logprobs_num", FIELD_TOP_LOGPROBS, GEN, NESTED},
     {"prompt_logprobs", FIELD_PROMPT_LOGPROBS, GEN, NESTED},
+    {"return_token_ids", FIELD_RETURN_TOKEN_IDS, GEN, NESTED},
     {"echo", FIELD_ECHO, GEN, NESTED},
     {"return_full_text", FIELD_ECHO, GEN, NESTED},
     {"exclude_input_from_output", FIELD_EXCLUDE_INPUT, GEN, NESTED},

@@ -319,6 +319,7 @@ int protocol_read_rules(struct protocol_message *m, const struct fields *f, cons
     read_logprobs(g, f, error);
     read_stream(g, f, may_stream, error);
     read_prompt_alone(g, f, error);
+    g->return_ids = fields_bool(f, FIELD_RETURN_TOKEN_IDS, false, error);
     g->rules.skip_special = fields_bool(f, FIELD_SKIP_SPECIAL_TOKENS, true, error);
     g->priority = (int)fields_int(f, FIELD_PRIORITY, 0, INT32_MIN, INT32_MAX, error);
     protocol_read_form(m, f, error);

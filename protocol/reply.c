@@ -73,7 +73,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
         put_logprobs(object, r->tokenizer, c, good);
     }
     if (at_end)
-        reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+        reply_put_prompt(object, r, c, good);
     if (at_end && c->prompt_logprobs != NULL && c->n_prompt > 0)
         put_first_token(object, r->tokenizer, c->prompt_id[0], good);
     if (c->said != NULL)

@@ -60,6 +60,7 @@ struct reply {
     int64_t prompt_tokens;              /* of all prompts, for a stream's first event; 0: left out */
     bool predicted;                     /* a prediction was given: usage reports accepted and rejected drafts */
     bool echo;                          /* texts begin with the prompt's */
+    bool ids;                           /* the prompt's token ids are wanted, and those of the output everywhere */
 };
 
 /* The only reply to a generate without streaming. With an error it has the choices so far beside it. */

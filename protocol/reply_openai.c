@@ -1,17 +1,23 @@
 /* protocol/reply_openai.c - bodies of the OpenAI API, for the result lines of batches. See reply_parts.h. */
+#include "base/prompt_scores.h"
 #include "base/text_places.h"
 #include "protocol/reply_parts.h"
 #include "text/tokenizer/tokenizer.h"
 
-/* {token: logprob} of the likeliest; null if none were requested. */
+static void put_likely(json_t *object, const struct tokenizer *t, int32_t id, float logprob, bool *good)
+{
+    json_t *text = reply_token_text(t, id);
+    reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob(logprob), good);
+    json_decref(text);
+}
+
+/* {token: logprob} of the token itself and of the likeliest. Of two with the same text the likelier one is kept. */
 static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
 {
-    json_t *object = n_top > 0 ? json_object() : json_null();
-    for (int k = n_top - 1; k >= 0; k--) { /* of two tokens with the same text the likelier one is kept */
-        json_t *text = reply_token_text(t, s->top_id[k]);
-        reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob(s->top_logprob[k]), good);
-        json_decref(text);
-    }
+    json_t *object = json_object();
+    put_likely(object, t, s->token, s->logprob, good);
+    for (int k = n_top - 1; k >= 0; k--)
+        put_likely(object, t, s->top_id[k], s->top_logprob[k], good);
     return object;
 }
 
@@ -81,6 +87,18 @@ static json_t *message_of(const struct reply_choice *c, bool *good)
     return message;
 }
 
+/* With echo the lists of log-probabilities, if there are any, begin with those of the prompt. */
+static void put_prompt(json_t *object, const struct reply *r, const struct reply_choice *c, bool *good)
+{
+    if (r->ids && c->n_prompt > 0)
+        reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
+    if (c->prompt_logprobs == NULL || c->n_prompt == 0 || (r->echo && c->logprobs != NULL))
+        return;
+    json_t *entries = reply_prompt_logprobs(r->tokenizer, c, good);
+    reply_put(object, "prompt_logprobs", prompt_scores(entries), good);
+    json_decref(entries);
+}
+
 static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool chat, bool *good)
 {
     json_t *object = json_object();
@@ -94,8 +112,10 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
                        : chat              ? chat_logprobs(r->tokenizer, c, good)
                                            : legacy_logprobs(r->tokenizer, c, r->echo, good);
     reply_put(object, "logprobs", logprobs, good);
-    if (!r->echo)
-        reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+    if (r->ids)
+        reply_put(object, "token_ids", reply_ids(c->token_id, c->n_tokens, good), good);
+    if (!chat)
+        put_prompt(object, r, c, good);
     reply_put(object, "finish_reason", reply_finish(c), good);
     reply_put_failure(object, c, good);
     if (c->has_score)
@@ -126,6 +146,8 @@ json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int6
     reply_put(body, "created", json_integer(created), good);
     reply_put(body, "model", reply_text(r->model), good);
     reply_put(body, "choices", choices, good);
+    if (chat && r->n_choices > 0)
+        put_prompt(body, r, &r->choice[0], good);
     reply_put(body, "usage", usage_of(r, good), good);
     reply_put_timing(body, r->timing, good);
     reply_put_drafts(body, r->drafts, good);

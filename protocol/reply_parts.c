@@ -130,13 +130,17 @@ json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_
     return list;
 }
 
-void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good)
+json_t *reply_prompt_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool *good)
 {
-    if (c->prompt_logprobs == NULL || c->n_prompt == 0)
-        return;
-    reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
-    reply_put(object, "prompt_logprobs",
-              reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
+    return reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good);
+}
+
+void reply_put_prompt(json_t *object, const struct reply *r, const struct reply_choice *c, bool *good)
+{
+    if (c->n_prompt > 0 && (r->ids || c->prompt_logprobs != NULL))
+        reply_put(object, "prompt_token_ids", reply_ids(c->prompt_id, c->n_prompt, good), good);
+    if (c->n_prompt > 0 && c->prompt_logprobs != NULL)
+        reply_put(object, "prompt_logprobs", reply_prompt_logprobs(r->tokenizer, c, good), good);
 }
 
 static int64_t n_accepted(const struct reply_drafts *d)

@@ -32,8 +32,10 @@ json_t *reply_token_text(const struct tokenizer *t, int32_t id);
  * for a token that has none. */
 json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_t n, int n_top, bool first_is_null,
                        bool *good);
+/* The prompt's, after a null for its first token; it has prompt_logprobs. */
+json_t *reply_prompt_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool *good);
 /* "prompt_token_ids" and "prompt_logprobs", if they are wanted. */
-void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good);
+void reply_put_prompt(json_t *object, const struct reply *r, const struct reply_choice *c, bool *good);
 
 void reply_put_usage(json_t *root, const struct reply *r, bool *good);
 /* "completion_tokens_details", if a prediction was given. */

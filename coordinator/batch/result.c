@@ -66,7 +66,9 @@ static void put_plain_choice(json_t *object, const struct reply *r, const struct
     if (c->logprobs != NULL)
         reply_put(object, "logprobs", reply_logprobs(r->tokenizer, c->logprobs, c->n_tokens, c->n_top, false, good),
                   good);
-    reply_put_prompt_logprobs(object, r->tokenizer, c, good);
+    if (r->ids)
+        reply_put(object, "token_ids", reply_ids(c->token_id, c->n_tokens, good), good);
+    reply_put_prompt(object, r, c, good);
 }
 
 /* {"id", "text", "finish_reason", ..}, or {"id", "choices": [..], ..} for several choices */
@@ -111,7 +113,8 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
                             .drafts = &f.drafts,
                             .seed = task->seed,
                             .predicted = task->message.generate.prediction != NULL,
-                            .echo = task->message.generate.echo};
+                            .echo = task->message.generate.echo,
+                            .ids = task->message.generate.return_ids};
     json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);
     char *text = reply_dump(root, good, bytes);
     finished_close(&f);

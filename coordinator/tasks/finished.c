@@ -217,7 +217,8 @@ char *finished_reply(struct finished *f, struct task *task, const struct tokeniz
                                 .drafts = &f->drafts,
                                 .error = &task->error,
                                 .seed = task->seed,
-                                .predicted = task->message.generate.prediction != NULL};
+                                .predicted = task->message.generate.prediction != NULL,
+                                .ids = task->message.generate.return_ids};
     return task->message.generate.stream ? reply_final(&reply, task->ticket.n_events++, bytes)
                                          : reply_generate(&reply, bytes);
 }

@@ -172,6 +172,8 @@ static void add_prompt(struct reply_demand *d, const struct task *task, int i)
         d->tokens += n * task->rules[i].max_tokens;
     if (g->echo)
         d->of_echo += n * task_echo_bytes(task, i);
+    if (g->return_ids)
+        d->of_echo += n * n_prompt * TOKEN_BYTES;
 }
 
 /* A stream's tokens are in small events, but the scores of its prompts are in the last one. */
@@ -214,7 +216,7 @@ static int bound_reply(struct task *task, int64_t max_reply)
     if (bytes <= max_reply)
         return 0;
     const char *field = d.of_scores >= d.of_tokens && d.of_scores >= d.of_echo ? "prompt_logprobs"
-                        : d.of_echo >= d.of_tokens                             ? "echo"
+                        : d.of_echo >= d.of_tokens                             ? (g->echo ? "echo" : "return_token_ids")
                         : rules->want_logprobs                                 ? "logprobs"
                                                                                : g->limit_field;
     return protocol_fail(&task->error, PROTOCOL_TOO_LARGE, field,
@@ -278,6 +280,8 @@ size_t task_reply_bytes(const struct task *task)
             bytes += choices->choice[c]->output.n * each;
         if (g->echo && !g->stream && g->prompt != NULL)
             bytes += (size_t)task->n_choices * (g->prompt[i].bytes + choices->prompt.n);
+        if (g->return_ids)
+            bytes += (size_t)task->n_choices * choices->prompt.n * TOKEN_BYTES;
     }
     return bytes;
 }

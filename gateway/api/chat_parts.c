@@ -9,8 +9,9 @@
 static bool asks_for_more(const char *key, const json_t *value)
 {
     static const char *const one[] = {"n", "num_return_sequences", "n_cmpl"};
-    static const char *const none[] = {"logprobs",         "top_logprobs",    "n_probs",    "return_logprob",
-                                       "top_logprobs_num", "prompt_logprobs", "parameters", "sampling_params"};
+    static const char *const none[] = {"logprobs",         "top_logprobs",     "n_probs",
+                                       "return_logprob",   "top_logprobs_num", "prompt_logprobs",
+                                       "return_token_ids", "parameters",       "sampling_params"};
     for (size_t i = 0; i < sizeof one / sizeof one[0]; i++)
         if (strcmp(one[i], key) == 0)
             return json_integer_value(value) != 1;

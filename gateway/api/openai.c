@@ -1,6 +1,7 @@
 /* gateway/api/openai.c - see openai.h: answers in one piece. */
 #include "gateway/api/openai.h"
 #include "base/json.h"
+#include "base/prompt_scores.h"
 #include "gateway/api/models.h"
 #include "gateway/api/openai_parts.h"
 
@@ -125,6 +126,17 @@ static json_t *message_of(const json_t *c)
     return message;
 }
 
+/* The prompt's token ids and log-probabilities, where vLLM has them: in a chat's answer, or in a completion's choice.
+ * With echo the lists of log-probabilities, if there are any, begin with those of the prompt. */
+static void put_prompt(json_t *object, const struct openai_answer *a, const json_t *c)
+{
+    const json_t *entries = json_object_get(c, "prompt_logprobs");
+    if (a->asked.ids)
+        (void)json_object_set(object, "prompt_token_ids", json_object_get(c, "prompt_token_ids"));
+    if (entries != NULL && !(a->asked.echo && json_object_get(c, "logprobs") != NULL))
+        (void)json_object_set_new(object, "prompt_logprobs", prompt_scores(entries));
+}
+
 static json_t *choice_of(const struct openai_answer *a, const json_t *c)
 {
     int64_t offset = 0;
@@ -138,8 +150,10 @@ static json_t *choice_of(const struct openai_answer *a, const json_t *c)
     (void)json_object_set(choice, "finish_reason", json_object_get(c, "finish_reason"));
     if (json_object_get(c, "error") != NULL)
         (void)json_object_set(choice, "error", json_object_get(c, "error"));
-    if (!a->asked.echo && json_object_get(c, "prompt_logprobs") != NULL)
-        (void)json_object_set(choice, "prompt_logprobs", json_object_get(c, "prompt_logprobs"));
+    if (a->asked.ids)
+        (void)json_object_set(choice, "token_ids", json_object_get(c, "token_ids"));
+    if (!a->asked.chat)
+        put_prompt(choice, a, c);
     return choice;
 }
 
@@ -159,12 +173,13 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
     {
         (void)json_array_append_new(choices, choice_of(a, c));
     }
-    exchange_answer_json(x, 200,
-                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:O*}", "id", a->id, "object",
-                                   a->asked.chat ? "chat.completion" : "text_completion", "created",
-                                   (json_int_t)x->created, "model", a->asked.model, "choices", choices, "usage",
-                                   openai_usage(reply), "system_fingerprint", a->fingerprint, "metrics",
-                                   json_object_get(reply, "metrics")));
+    json_t *answer = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:O*}", "id", a->id, "object",
+                               a->asked.chat ? "chat.completion" : "text_completion", "created", (json_int_t)x->created,
+                               "model", a->asked.model, "choices", choices, "usage", openai_usage(reply),
+                               "system_fingerprint", a->fingerprint, "metrics", json_object_get(reply, "metrics"));
+    if (a->asked.chat)
+        put_prompt(answer, a, json_array_get(json_object_get(reply, "choices"), 0));
+    exchange_answer_json(x, 200, answer);
 }
 
 static void drop_answer(void *state)

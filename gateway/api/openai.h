@@ -20,6 +20,7 @@ struct openai_request {
     bool chat, stream, include_usage, echo;
     bool usage_so_far;               /* every chunk of the stream has "usage" */
     bool ids_as_tokens;              /* "token_id:5" instead of texts */
+    bool ids;                        /* of tokens, beside the texts */
     char model[EXCHANGE_TAIL_BYTES]; /* for answers */
 };
 

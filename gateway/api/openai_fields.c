@@ -176,20 +176,36 @@ static int read_model(struct exchange *x, const json_t *body, struct openai_requ
     return 0;
 }
 
+static bool is_given(const json_t *body, const char *name)
+{
+    const json_t *value = json_object_get(body, name);
+    return value != NULL && !json_is_null(value);
+}
+
+/* The ids and log-probabilities of a prompt are in answers in one piece only. */
+static int check_stream(const json_t *body, const struct openai_request *r, struct fault *f)
+{
+    if (!r->stream)
+        return 0;
+    if (r->echo && is_given(body, "logprobs"))
+        *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
+    else if (is_given(body, "prompt_logprobs"))
+        *f = fault_make(400, "prompt_logprobs", "prompt_logprobs: not implemented with stream");
+    else if (r->ids)
+        *f = fault_make(400, "return_token_ids", "return_token_ids: not implemented with stream");
+    return f->status == 0 ? 0 : -1;
+}
+
 static int read_ours(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
 {
     if (read_model(x, body, r, f) != 0 || read_stream_options(body, r, f) != 0 ||
         read_bool(body, "stream", &r->stream, f) != 0 || read_bool(body, "echo", &r->echo, f) != 0 ||
-        read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0)
+        read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0 ||
+        read_bool(body, "return_token_ids", &r->ids, f) != 0 || check_stream(body, r, f) != 0)
         return -1;
-    const json_t *logprobs = json_object_get(body, "logprobs");
     bool unused;
     if (r->chat && read_bool(body, "logprobs", &unused, f) != 0)
         return -1;
-    if (r->echo && r->stream && logprobs != NULL && !json_is_null(logprobs)) {
-        *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
-        return -1;
-    }
     return 0;
 }
 

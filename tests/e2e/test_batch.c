@@ -39,10 +39,11 @@ static long long number_at(const struct batch_results *r, const char *id, const 
 
 static const char mixed[] =
     "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"lockstep-stories\","
-    "\"prompt\":\"Once upon a time\",\"max_tokens\":6,\"temperature\":0,\"logprobs\":2}}\n"
+    "\"prompt\":\"Once upon a time\",\"max_tokens\":6,\"temperature\":0,\"logprobs\":2,\"return_token_ids\":true}}\n"
     "{\"custom_id\":\"b\",\"method\":\"POST\",\"url\":\"/v1/chat/"
     "completions\",\"body\":{\"messages\":[{\"role\":\"user\","
-    "\"content\":\"Tell me of a dragon\"}],\"max_tokens\":5,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":1}}\n"
+    "\"content\":\"Tell me of a "
+    "dragon\"}],\"max_tokens\":5,\"temperature\":0,\"logprobs\":true,\"top_logprobs\":1,\"prompt_logprobs\":1}}\n"
     "\n"
     "{\"prompt\":\"Long ago\",\"n\":2,\"max_tokens\":4,\"id\":17,\"echo\":true}\n"
     "{\"prompt\":[\"Once\",\"Long\"],\"max_tokens\":3,\"temperature\":0}\n"
@@ -64,6 +65,8 @@ static void check_good(const struct batch_results *r, const char *made)
                    json_array_size(at(r, "a", "response/body/choices/0/logprobs/tokens")) == 6 &&
                    json_array_size(at(r, "a", "response/body/choices/0/logprobs/token_logprobs")) == 6 &&
                    json_object_size(at(r, "a", "response/body/choices/0/logprobs/top_logprobs/0")) == 2 &&
+                   json_array_size(at(r, "a", "response/body/choices/0/token_ids")) == 6 &&
+                   json_array_size(at(r, "a", "response/body/choices/0/prompt_token_ids")) == 5 &&
                    strlen(text_at(r, "a", "response/body/choices/0/text")) > 5,
                "the completion");
     case_check(number_at(r, "a", "response/body/usage/completion_tokens") == 6 &&
@@ -74,7 +77,9 @@ static void check_good(const struct batch_results *r, const char *made)
     case_check(strcmp(text_at(r, "b", "response/body/object"), "chat.completion") == 0 &&
                    strcmp(text_at(r, "b", "response/body/choices/0/message/role"), "assistant") == 0 &&
                    strlen(text_at(r, "b", "response/body/choices/0/message/content")) > 0 &&
-                   json_array_size(at(r, "b", "response/body/choices/0/logprobs/content")) == 5,
+                   json_array_size(at(r, "b", "response/body/choices/0/logprobs/content")) == 5 &&
+                   (long long)json_array_size(at(r, "b", "response/body/prompt_logprobs")) ==
+                       number_at(r, "b", "response/body/usage/prompt_tokens"),
                "the chat: %s", text_at(r, "b", "error/message"));
     case_check(json_is_integer(at(r, "17", "custom_id")) &&
                    json_array_size(at(r, "17", "response/body/choices")) == 2 &&

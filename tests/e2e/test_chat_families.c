@@ -59,9 +59,8 @@ static void tokenizes(const json_t *c)
     web_free(&a);
 }
 
-/* Returns the ids in a list of log-probabilities: of a prompt, whose first entry is null and stands for `first`; or of
- * an answer, whose tokens are "token_id:5". */
-static json_t *ids_in(const json_t *entries, const json_t *first)
+/* Returns the ids in a list of log-probabilities, whose tokens are "token_id:5". */
+static json_t *ids_in(const json_t *entries)
 {
     json_t *ids = json_array();
     const json_t *entry;
@@ -69,11 +68,7 @@ static json_t *ids_in(const json_t *entries, const json_t *first)
     json_array_foreach(entries, i, entry)
     {
         const char *name = json_string_value(json_object_get(entry, "token"));
-        if (first != NULL)
-            (void)json_array_append_new(ids, i == 0 && json_is_null(entry)
-                                                 ? json_deep_copy(first)
-                                                 : json_incref(json_object_get(entry, "token_id")));
-        else if (name != NULL && strncmp(name, "token_id:", 9) == 0)
+        if (name != NULL && strncmp(name, "token_id:", 9) == 0)
             (void)json_array_append_new(ids, json_integer(atoi(name + 9)));
     }
     return ids;
@@ -95,12 +90,12 @@ static void answers(const json_t *c)
     struct web_answer a;
     const json_t *ids = json_object_get(c, "ids"), *answer = json_object_get(c, "answer");
     ask("/v1/chat/completions", c,
-        "{" GREEDY ", \"logprobs\": true, \"return_tokens_as_token_ids\": true, \"prompt_logprobs\": 0}", &a);
+        "{" GREEDY ", \"logprobs\": true, \"return_tokens_as_token_ids\": true, \"return_token_ids\": true}", &a);
     case_check(a.status == 200, "status %d: %s", a.status, a.body);
     json_t *reply = json_loads(a.body != NULL ? a.body : "", 0, NULL);
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
-    check_ids("prompt", ids_in(json_object_get(choice, "prompt_logprobs"), json_array_get(ids, 0)), ids);
-    check_ids("answer", ids_in(json_object_get(json_object_get(choice, "logprobs"), "content"), NULL),
+    check_ids("prompt", json_incref(json_object_get(reply, "prompt_token_ids")), ids);
+    check_ids("answer", ids_in(json_object_get(json_object_get(choice, "logprobs"), "content")),
               json_object_get(answer, "ids"));
     check_said(json_object_get(choice, "message"), answer);
     case_check(strcmp(talk_text(choice, "finish_reason"), "stop") == 0, "the finish reason is \"%s\"",

@@ -124,6 +124,13 @@ static void requests(void)
             "\"param\":\"stream_options.every_usage\"");
     refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":1}}", 400,
             "continuous_usage_stats: found an integer, expected true or false");
+    refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"prompt_logprobs\":0}", 400,
+            "\"prompt_logprobs: not implemented with stream\"");
+    refused(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"return_token_ids\":true}",
+            400, "\"return_token_ids: not implemented with stream\"");
+    refused(completions, "{\"prompt\":\"a\",\"return_token_ids\":1}", 400, "\"param\":\"return_token_ids\"");
+    passed(completions, "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}",
+           "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}");
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
             "\"model: \\\"gpt\\\" is not served here, expected \\\"fake\\\"\",\"type\":\"invalid_request_error\","
             "\"param\":\"model\",\"code\":\"model_not_found\"");

@@ -459,6 +459,21 @@ static void relates_fields(void **state)
     g = good(&t, "{\"prompt\": \"p\", \"max_tokens\": 0, \"prompt_logprobs\": 0}");
     assert_true(g->prompt_alone && g->rules.max_tokens == 1);
     close_trial(&t);
+    g = good(&t, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"continue_final_message\": true, "
+                 "\"return_token_ids\": true}");
+    assert_true(g->chat.continue_last && !g->chat.add_generation_prompt && g->return_ids);
+    close_trial(&t);
+    g = good(&t, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"continue_final_message\": false}");
+    assert_true(!g->chat.continue_last && g->chat.add_generation_prompt && !g->return_ids);
+    close_trial(&t);
+    bad("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"continue_final_message\": true, "
+        "\"add_generation_prompt\": true}",
+        400, "continue_final_message", "contradicts \"add_generation_prompt\": true");
+    bad("{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}], "
+        "\"continue_final_message\": true}",
+        400, "messages[0].content", "found nothing, expected a text to continue");
+    bad("{\"prompt\": \"p\", \"continue_final_message\": false}", 400, "continue_final_message",
+        "only chats (\"messages\") have it");
     bad("{\"prompt\": \"p\", \"max_tokens\": 0, \"echo\": true, \"stream\": true}", 400, "max_tokens",
         "found 0, expected at least 1 with \"stream\"");
     bad("{\"prompt\": \"p\", \"max_tokens\": 0, \"echo\": true, \"num_beams\": 2}", 400, "max_tokens",

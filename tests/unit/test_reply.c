@@ -169,6 +169,23 @@ static void logprobs(void **state)
            "\"prompt_first_token\":\"<s>\",\"prompt_first_is_special\":true,\"finish_reason\":null}],\"seed\":0}");
 }
 
+/* The body has each of these parts, and lacks the last one. */
+static void expect_body(const struct reply *r, bool chat, const char *const *parts, const char *none)
+{
+    bool good = true;
+    json_t *body = reply_openai_body(r, chat, "cmpl-1", 5, &good);
+    char *text = json_text(body, JSON_COMPACT);
+    assert_true(good);
+    assert_non_null(text);
+    for (; *parts != NULL; parts++)
+        if (strstr(text, *parts) == NULL)
+            fail_msg("%s\nin %s", *parts, text);
+    if (none != NULL && strstr(text, none) != NULL)
+        fail_msg("%s in %s", none, text);
+    free(text);
+    json_decref(body);
+}
+
 /* A batch's completion: text_offset indexes the text, which has no special token, and the parts of a character. */
 static void offsets(void **state)
 {
@@ -191,15 +208,50 @@ static void offsets(void **state)
                             .usage = &usage,
                             .timing = &timing,
                             .echo = true};
-    bool good = true;
-    json_t *body = reply_openai_body(&r, false, "cmpl-1", 5, &good);
-    char *text = json_text(body, JSON_COMPACT);
-    assert_true(good);
-    assert_non_null(text);
-    if (strstr(text, "\"text_offset\":[0,0,1,3,4]") == NULL)
-        fail_msg("%s", text);
-    free(text);
-    json_decref(body);
+    expect_body(&r, false, (const char *[]){"\"text_offset\":[0,0,1,3,4]", NULL}, NULL);
+}
+
+/* With echo a prompt's log-probabilities are in the lists of all tokens, or, if there are none, in vLLM's form. */
+static void openai_prompts(void **state)
+{
+    (void)state;
+    static const int32_t prompt[] = {3, 0, 1};
+    struct reply_choice choice = {.text = "a b",
+                                  .bytes = 3,
+                                  .token_id = ids,
+                                  .n_tokens = 1,
+                                  .finish = FINISH_LENGTH,
+                                  .logprobs = sampled,
+                                  .prompt_id = prompt,
+                                  .n_prompt = 3,
+                                  .prompt_logprobs = sampled,
+                                  .n_prompt_top = 2};
+    struct reply r = {.model = "m",
+                      .tokenizer = tokenizer,
+                      .n_choices = 1,
+                      .choice = &choice,
+                      .usage = &usage,
+                      .timing = &timing,
+                      .echo = true,
+                      .ids = true};
+    static const char scores[] = "\"prompt_logprobs\":[null,{\"0\":{\"logprob\":-0.1,\"rank\":1,\"decoded_token\":"
+                                 "\"a\"},\"2\":{\"logprob\":-9999.0,\"rank\":2,\"decoded_token\":\"\xef\xbf\xbd\"}},"
+                                 "{\"1\":{\"logprob\":-2.5,\"rank\":2,\"decoded_token\":\" b\"},\"3\":{\"logprob\":"
+                                 "-0.25,\"rank\":1,\"decoded_token\":\"<s>\"}}]";
+    static const char listed[] = "\"top_logprobs\":[null,{\"a\":-0.1,\"\xef\xbf\xbd\":-9999.0},{\" b\":-2.5,\"<s>\":"
+                                 "-0.25},{\"a\":-0.1}]";
+    static const char of_prompt[] = "\"prompt_token_ids\":[3,0,1]", of_text[] = "\"token_ids\":[0]";
+    expect_body(&r, false, (const char *[]){listed, of_prompt, of_text, NULL}, "prompt_logprobs");
+    choice.logprobs = NULL;
+    expect_body(&r, false, (const char *[]){scores, of_prompt, of_text, NULL}, "top_logprobs");
+    r.echo = false;
+    expect_body(&r, true, (const char *[]){scores, of_prompt, of_text, NULL}, "top_logprobs");
+    choice.n_prompt_top = 0;
+    r.ids = false;
+    expect_body(&r, true, (const char *[]){"{\"1\":{\"logprob\":-2.5,\"rank\":null,", NULL}, "token_ids");
+    r.ids = true;
+    choice.prompt_logprobs = NULL;
+    expect_body(&r, false, (const char *[]){of_prompt, of_text, NULL}, "prompt_logprobs");
 }
 
 /* A prompt serialised in advance appears in the event as if serialised with it, whatever the prompt and the names
@@ -351,9 +403,15 @@ static void repairs_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generate),   cmocka_unit_test(drafts),       cmocka_unit_test(logprobs),
-        cmocka_unit_test(offsets),    cmocka_unit_test(events),       cmocka_unit_test(events_after_a_prompt),
-        cmocka_unit_test(operations), cmocka_unit_test(repairs_text),
+        cmocka_unit_test(generate),
+        cmocka_unit_test(drafts),
+        cmocka_unit_test(logprobs),
+        cmocka_unit_test(offsets),
+        cmocka_unit_test(openai_prompts),
+        cmocka_unit_test(events),
+        cmocka_unit_test(events_after_a_prompt),
+        cmocka_unit_test(operations),
+        cmocka_unit_test(repairs_text),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
