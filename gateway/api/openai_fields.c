@@ -176,20 +176,39 @@ static int read_model(struct exchange *x, const json_t *body, struct openai_requ
     return 0;
 }
 
-static bool is_given(const json_t *body, const char *name)
+/* A field of the backend's under any of its names, also among the parameters; NULL: it is not given. */
+static const json_t *find_given(const json_t *body, const char *const *names)
 {
-    const json_t *value = json_object_get(body, name);
-    return value != NULL && !json_is_null(value);
+    const json_t *places[] = {body, json_object_get(body, "parameters"), json_object_get(body, "sampling_params")};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        for (const char *const *name = names; *name != NULL; name++) {
+            const json_t *value = json_object_get(places[i], *name);
+            if (value != NULL && !json_is_null(value))
+                return value;
+        }
+    return NULL;
+}
+
+/* Fields of the backend's that change how its answer is translated; the backend checks their values. */
+static void read_prompt_wishes(const json_t *body, struct openai_request *r)
+{
+    static const char *const echo[] = {"echo", "return_full_text", NULL},
+                             *const exclude[] = {"exclude_input_from_output", NULL},
+                             *const ids[] = {"return_token_ids", NULL};
+    r->echo = json_is_true(find_given(body, echo)) || json_is_false(find_given(body, exclude));
+    r->ids = json_is_true(find_given(body, ids));
 }
 
 /* The ids and log-probabilities of a prompt are in answers in one piece only. */
 static int check_stream(const json_t *body, const struct openai_request *r, struct fault *f)
 {
+    static const char *const scores[] = {"logprobs", "n_probs", "return_logprob", NULL}, *const of_prompt[] = {
+                                                                                             "prompt_logprobs", NULL};
     if (!r->stream)
         return 0;
-    if (r->echo && is_given(body, "logprobs"))
+    if (r->echo && find_given(body, scores) != NULL)
         *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
-    else if (is_given(body, "prompt_logprobs"))
+    else if (find_given(body, of_prompt) != NULL)
         *f = fault_make(400, "prompt_logprobs", "prompt_logprobs: not implemented with stream");
     else if (r->ids)
         *f = fault_make(400, "return_token_ids", "return_token_ids: not implemented with stream");
@@ -199,9 +218,11 @@ static int check_stream(const json_t *body, const struct openai_request *r, stru
 static int read_ours(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f)
 {
     if (read_model(x, body, r, f) != 0 || read_stream_options(body, r, f) != 0 ||
-        read_bool(body, "stream", &r->stream, f) != 0 || read_bool(body, "echo", &r->echo, f) != 0 ||
-        read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0 ||
-        read_bool(body, "return_token_ids", &r->ids, f) != 0 || check_stream(body, r, f) != 0)
+        read_bool(body, "stream", &r->stream, f) != 0 ||
+        read_bool(body, "return_tokens_as_token_ids", &r->ids_as_tokens, f) != 0)
+        return -1;
+    read_prompt_wishes(body, r);
+    if (check_stream(body, r, f) != 0)
         return -1;
     bool unused;
     if (r->chat && read_bool(body, "logprobs", &unused, f) != 0)

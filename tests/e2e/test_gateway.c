@@ -128,7 +128,10 @@ static void requests(void)
             "\"prompt_logprobs: not implemented with stream\"");
     refused(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"return_token_ids\":true}",
             400, "\"return_token_ids: not implemented with stream\"");
-    refused(completions, "{\"prompt\":\"a\",\"return_token_ids\":1}", 400, "\"param\":\"return_token_ids\"");
+    refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"return_full_text\":true,\"n_probs\":1}", 400,
+            "\"echo: not implemented with both logprobs and stream\"");
+    refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"parameters\":{\"prompt_logprobs\":1}}", 400,
+            "\"prompt_logprobs: not implemented with stream\"");
     passed(completions, "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}",
            "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}");
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
