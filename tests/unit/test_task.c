@@ -31,6 +31,8 @@ static const struct ask asks[] = {
     {2, 30, 3, 0, 9, 20, 20, true, false, NULL, 2 * 3 * 30 * 21 * LOGPROB, "prompt_logprobs"},
     {2, 30, 3, 0, 1, -1, -1, false, true, NULL, 2 * 3 * (30 * TOKEN + TOKEN), "echo"},
     {2, 3, 5, 0, 1, -1, -1, true, true, "a\"\\\n\xc3\xa9 and more", 2 * 5 * (1 + 2 + 2 + 6 + 2 + 9), "echo"},
+    {2, 30, 3, 0, 1, -1, -1, false, false, NULL, 2 * 3 * (30 * TOKEN + TOKEN), "return_token_ids"},
+    {2, 30, 3, 0, 9, -1, -1, true, false, NULL, 2 * 3 * 30 * TOKEN, "return_token_ids"}, /* as the scores */
     {1, 1000, 128, 0, 1 << 24, 20, -1, false, false, NULL, (int64_t)128 * (1 << 24) * (TOKEN + 21 * LOGPROB),
      "logprobs"},
     /* The most sequences of the longest texts, beyond any possible message: no sum overflows. */
@@ -53,6 +55,7 @@ static struct task *make_task(const struct ask *a, struct protocol_prompt *promp
     g->search = (struct search){.n = a->n, .best_of = a->best_of, .num_beams = 1};
     g->stream = a->stream;
     g->echo = a->echo;
+    g->return_ids = strcmp(a->field, "return_token_ids") == 0;
     g->prompt = prompts;
     g->n_prompts = task->n_ids = a->n_prompts;
     task->ids = calloc((size_t)a->n_prompts, sizeof *task->ids);
