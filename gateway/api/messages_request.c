@@ -159,8 +159,13 @@ static void add_turns(json_t *messages, const json_t *turns, struct fault *f)
         if (f->status == 0)
             add_turn(messages, turn, i, f);
     }
-    if (f->status == 0 && is_role(json_array_get(turns, json_array_size(turns) - 1), "assistant"))
-        *f = fault_make(400, "messages", "messages: the last turn is an assistant's, which is not continued here");
+}
+
+/* Clients write the beginning of the answer as a last turn of the assistant. */
+static void continue_answer(json_t *chat, const json_t *turns)
+{
+    if (is_role(json_array_get(turns, json_array_size(turns) - 1), "assistant"))
+        (void)json_object_set_new(chat, "continue_final_message", json_true());
 }
 
 /* ---------------------------------------------------------------- tools and other fields */
@@ -255,6 +260,7 @@ json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f
         add_system(messages, json_object_get(body, "system"), "system", f);
     if (f->status == 0)
         add_turns(messages, json_object_get(body, "messages"), f);
+    continue_answer(chat, json_object_get(body, "messages"));
     if (f->status == 0 && is_given(body, "tools"))
         add_tools(chat, json_object_get(body, "tools"), f);
     if (f->status == 0 && is_given(body, "tool_choice"))

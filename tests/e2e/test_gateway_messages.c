@@ -83,6 +83,10 @@ static void requests(void)
     passes(REQUEST(USER("\"x\"")) ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}}",
            "{\"max_tokens\":2,\"chat_template_kwargs\":{\"enable_thinking\":true},\"messages\":[" USER("\"x\"") "]}",
            "\"type\":\"message\"");
+    passes(REQUEST(USER("\"x\"") ",{\"role\":\"assistant\",\"content\":\"y\"}") "}",
+           "{\"max_tokens\":2,\"continue_final_message\":true,\"messages\":[" USER(
+               "\"x\"") ",{\"role\":\"assistant\",\"content\":\"y\"}]}",
+           "\"type\":\"message\"");
 }
 
 static void refusals(void)
@@ -96,8 +100,6 @@ static void refusals(void)
     refuses(REQUEST("{\"role\":\"system\",\"content\":7}") "}", 400, invalid, "messages[0].content: found an integer");
     refuses(REQUEST(USER("[{\"type\":\"image\",\"source\":{}}]")) "}", 400, invalid,
             "messages[0].content[0]: blocks of type \\\"image\\\" are not implemented here");
-    refuses(REQUEST(USER("\"x\"") ",{\"role\":\"assistant\",\"content\":\"y\"}") "}", 400, invalid,
-            "not continued here");
     refuses(REQUEST(USER("\"x\"")) ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}", 400,
             invalid, "tools[0]: tools that a server runs");
     refuses(REQUEST(USER("\"x\"")) ",\"output_config\":{\"format\":{\"type\":\"json_schema\"}}}", 400, invalid,
