@@ -227,7 +227,7 @@ static bool attend_latents(struct queue *q, attention_args<T> a)
         return false;
     h->first_head = h->first_kv_head = 0;
     h->heads_per_kv = h->n_heads;
-    divide_items(&a, s, a.n_tokens, latent_parts(q, h, a.n_tokens), LATENT_DIM);
+    divide_items(&a, s, a.n_tokens, latent_parts(q, h, a.n_tokens), LATENT_MIN_BLOCKS, LATENT_DIM);
     latent_launch(q, s->launches_early, a, dim3((unsigned)a.max_parts, (unsigned)items_of(h), (unsigned)a.n_tokens));
     return true;
 }

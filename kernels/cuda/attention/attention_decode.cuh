@@ -31,6 +31,7 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
     attention_query<T, HD> query;
     query.shared = sh->query + threadIdx.x % 32;
     attend_blocks<ATTENTION_WARPS>(&sh->warp[warp], sums, query, a, m, token, [&] {
+        let_next_begin(); /* whose copies of weights would delay the end of the preceding kernel, if begun before */
         if (query.in_registers || warp == 0)
             load_query(query, a, m);
         if (!query.in_registers)
@@ -210,18 +211,27 @@ __device__ static inline void attend_part(decode_shared<T, HD> *sh, const attent
         add_parts<HD>(sh, a, m);
 }
 
+/* May this block end without waiting for the preceding kernel? Most blocks have no work, since only the device knows
+ * how many parts there are; those that wait take the places of others. One block of the grid waits in any case, so that
+ * "this kernel is done" implies "those before it are". */
+__device__ static inline bool leaves_at_once(bool has_work)
+{
+    return !has_work && (blockIdx.x > 0 || blockIdx.y > 0 || blockIdx.z > 0);
+}
+
 /* Work of a block of a kernel. grid: parts of the keys, items of a token, tokens */
 template <typename T, int HD, typename C, typename TOKEN>
 __device__ static inline void decode_block(const attention_args<T, C> &a, const TOKEN &token)
 {
     extern __shared__ uint4 shared[];
-    let_next_begin();
     decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
     int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
     length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
     bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
+    if (leaves_at_once(wanted))
+        return;
     if (!TOKEN::FRESH || !wanted)
-        wait_for_previous(); /* in all blocks, so that "this kernel is done" implies "those before it are" */
+        wait_for_previous();
     if (wanted)
         attend_part((decode_shared<T, HD> *)shared, a, m, token);
 }

@@ -44,11 +44,22 @@ static inline size_t items_of(const struct heads *h)
     return (size_t)h->n_kv_heads * (size_t)((h->heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS);
 }
 
-/* Items of n_tokens tokens have up to max_parts parts if there is memory for their sums, otherwise one. */
+/* The most blocks of the cache that a token attends to. */
+template <typename T, typename C>
+static inline int most_blocks_seen(const attention_args<T, C> &a)
+{
+    int in_window = a.heads.window > 0 ? (a.heads.window - 1) / KV_BLOCK_TOKENS + 2 : a.blocks_per_slot;
+    return in_window < a.blocks_per_slot ? in_window : a.blocks_per_slot;
+}
+
+/* Items of n_tokens tokens have up to max_parts parts, each of least_blocks blocks of the cache or more, if there is
+ * memory for their sums, otherwise one. */
 template <typename T, typename C>
 static inline void divide_items(attention_args<T, C> *a, const struct attention_state *s, int n_tokens, int max_parts,
-                                int width)
+                                int least_blocks, int width)
 {
+    int possible = (most_blocks_seen(*a) + least_blocks - 1) / least_blocks;
+    max_parts = possible < 1 ? 1 : possible < max_parts ? possible : max_parts;
     size_t n_items = (size_t)n_tokens * items_of(&a->heads);
     a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
     a->rows_per_item = a->heads.heads_per_kv < DECODE_ROWS ? a->heads.heads_per_kv : DECODE_ROWS;
@@ -65,7 +76,7 @@ template <typename T, int HD, typename C, typename K, typename... M>
 static inline void launch_decode(struct queue *q, attention_args<T, C> a, K kernel, const M &...more)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, HD);
+    divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, DECODE_MIN_BLOCKS, HD);
     dim3 grid((unsigned)a.max_parts, (unsigned)items_of(&a.heads), (unsigned)a.n_tokens);
     launch_early(q, s->launches_early, kernel, grid, ATTENTION_WARPS * 32, sizeof(decode_shared<T, HD>), a, more...);
 }
@@ -75,8 +86,7 @@ template <typename T, int HD, typename C, typename K, typename... M>
 static inline void launch_many(struct queue *q, attention_args<T, C> a, K kernel, const M &...more)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    int most = (a.blocks_per_slot + MANY_PART_BLOCKS - 1) / MANY_PART_BLOCKS; /* parts that a sequence may have */
-    divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
+    divide_items(&a, s, a.n_alone, MANY_PARTS, MANY_PART_BLOCKS, HD);
     size_t n_bundles = (size_t)(a.n_tokens - a.n_alone + MANY_TOKENS - 1) / MANY_TOKENS;
     size_t n_blocks = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
     launch_early(q, s->launches_early, kernel, dim3((unsigned)n_blocks), MANY_WARPS * 32,

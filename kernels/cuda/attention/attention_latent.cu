@@ -8,12 +8,12 @@
 #define THREADS     (WARPS * 32)
 #define TILE_KEYS   (8 * WARPS)
 #define TILE_BLOCKS (TILE_KEYS / KV_BLOCK_TOKENS)
-#define MIN_BLOCKS  (2 * TILE_BLOCKS) /* of the cache in a part */
 #define PITCH       attention_tile<LATENT_DIM>::pitch
 #define PIECES      (LATENT_DIM / 8) /* of 16 bytes, of a row */
 #define COLUMNS     (LATENT_DIM / WARPS)
 #define SUMS        (COLUMNS / 8)
 #define CHAINS      4 /* independent accumulators */
+static_assert(LATENT_MIN_BLOCKS == 2 * TILE_BLOCKS, "whole tiles");
 static_assert(COLUMNS == 72, "four times 16 columns, and half of 16 more");
 
 template <typename T>
@@ -244,9 +244,11 @@ __global__ void __launch_bounds__(THREADS, 1) attention_latent(attention_args<T>
     let_next_begin();
     decode_item m = find_item(a, (int)blockIdx.z, (int)blockIdx.y);
     int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
-    length = max(MIN_BLOCKS, (length + TILE_BLOCKS - 1) / TILE_BLOCKS * TILE_BLOCKS);
+    length = max(LATENT_MIN_BLOCKS, (length + TILE_BLOCKS - 1) / TILE_BLOCKS * TILE_BLOCKS);
     bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
-    wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
+    if (leaves_at_once(wanted))
+        return;
+    wait_for_previous();
     if (!wanted)
         return;
     latent_sums s = {};

@@ -6,7 +6,8 @@
 
 #include "kernels/cuda/attention/attention_decode.cuh"
 
-#define LATENT_DIM 576
+#define LATENT_DIM        576
+#define LATENT_MIN_BLOCKS 8 /* of the cache in a part */
 
 /* Lets the kernels use as much shared memory as they need. *fits: whether that is at most `most` bytes, the limit of a
  * block. */

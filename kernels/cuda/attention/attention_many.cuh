@@ -26,7 +26,10 @@ __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T
 {
     attention_query<T, HD> query;
     query.shared = w->query + threadIdx.x % 32;
-    attend_blocks<MANY_WARPS>(&w->ring, sums, query, a, m, token, [&] { load_query(query, a, m); });
+    attend_blocks<MANY_WARPS>(&w->ring, sums, query, a, m, token, [&] {
+        let_next_begin(); /* see attend_item */
+        load_query(query, a, m);
+    });
 }
 
 /* Adds the second warp's sums to the first one's. */
@@ -227,7 +230,6 @@ __device__ static inline void many_block(const attention_args<T, C> &a, const TO
     int which = unit % n_items, part = unit / n_items % a.max_parts, t = unit / n_items / a.max_parts;
     bool known = t < a.n_alone, waited = false;
     int bundle = unit / n_items - a.n_alone * a.max_parts, first = known ? t : a.n_alone + bundle * MANY_TOKENS;
-    let_next_begin();
     bool mine = known ? lane == 0 : lane < MANY_TOKENS && first + lane < a.n_tokens && is_alone(a, first + lane);
     for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
         decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
@@ -244,8 +246,8 @@ __device__ static inline void many_block(const attention_args<T, C> &a, const TO
         waited = true;
         run_item(of_both, a, m, token);
     }
-    if (!waited)
-        wait_for_previous(); /* so that "this kernel is done" implies "those before it are" */
+    if (!waited && !leaves_at_once(false))
+        wait_for_previous();
 }
 
 template <typename T, int HD, typename C>
