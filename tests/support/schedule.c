@@ -37,12 +37,14 @@ struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_
 
 /* ---- the result of a request alone ---- */
 
-/* Finds the end of the final text, before an incomplete character. */
+/* Finds the end of the final text, before an incomplete character, which skipped tokens do not end. */
 static size_t text_of(const int32_t *token, int n, bool skip, char **text)
 {
     struct err e = {0};
     size_t bytes;
     assert_int_equal(tokenizer_decode(tokenizer, token, (size_t)n, skip, text, &bytes, &e), 0);
+    while (skip && n > 0 && (token[n - 1] == LETTER_BOS || token[n - 1] == LETTER_EOS))
+        n--;
     return n > 0 && token[n - 1] == LETTER_BYTE_C3 ? bytes - 3 : bytes;
 }
 
