@@ -136,6 +136,7 @@ static void options_over_file(void **state)
     assert_int_equal(t.rules.max_tokens, 9);
     assert_string_equal(t.rules.stop->string[0].text, "xx");
     assert_true(t.rules.keep_stop && t.rules.want_logprobs && !t.rules.skip_special);
+    generation_rules_close(&t.rules);
     good(&t, FILE_OF_VALUES, "{}", "--top-k 0 --logprobs 0");
     assert_int_equal(s->top_k, 0); /* off, although the file has 50 */
     assert_true(t.rules.want_logprobs);
@@ -285,6 +286,7 @@ static void contradictions(void **state)
     bad("{\"min_new_tokens\": 6}", "{}", "--max-tokens 5", ERR_USAGE, "--min-tokens 6 is more than --max-tokens 5");
     good(&t, NULL, "{}", "--min-tokens 5 --max-tokens 5");
     good(&t, NULL, "{}", "--stop a --stop \xc3\xa9");
+    generation_rules_close(&t.rules);
     bad(NULL, "{}", "--stop a --stop \xc3", ERR_USAGE, "--stop: text 2 is not valid UTF-8");
 }
 
