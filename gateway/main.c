@@ -55,6 +55,7 @@ static int open_gateway(struct gateway *g, const struct gateway_options *o, stru
     g->allow_origin = o->allow_origin;
     g->open_metrics = o->open_metrics;
     g->no_page = o->no_page;
+    g->parties.most = (int)o->max_requests;
     g->comments = (struct due_list){.seconds = o->comment_seconds, .come = gateway_comment};
     if (loop_open(&g->loop, e) != 0 || key_file_open(&g->keys, o->api_keys, &g->loop, e) != 0 ||
         request_log_open(&g->log, o->access_log, e) != 0)

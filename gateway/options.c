@@ -71,6 +71,9 @@ static const struct opt row[] = {
           "largest unread answer ends (default 1G)"),
     INTEGER("max-connections", max_connections, 1, 1 << 20, 10000,
             "connections at once; further clients wait to be accepted (default 10000)"),
+    INTEGER("max-requests-per-party", max_requests, 0, 1 << 20, 2048,
+            "requests at once with keys of one name, or without keys from one IP address (IPv6: network of 64 bits); "
+            "further ones get 429 (default 2048; 0: any number)"),
     REAL("head-timeout", head_seconds, 0.1, 3600, 10, "seconds for a request's head (default 10)"),
     REAL("body-timeout", body_seconds, 0.1, 3600, 60, "seconds for a request's body (default 60)"),
     REAL("idle-timeout", idle_seconds, 0.1, 86400, 75,

@@ -15,7 +15,7 @@ struct gateway_options {
     const char *backend[POOL_MAX_SOURCES], *listen[HTTP_MAX_LISTENERS];
     int n_backends, n_listen;
     const char *client_key, *api_keys, *allow_origin, *access_log;
-    int64_t max_body, max_backlog, max_buffered, max_connections;
+    int64_t max_body, max_backlog, max_buffered, max_connections, max_requests;
     double head_seconds, body_seconds, idle_seconds, comment_seconds, grace_seconds;
 };
 

@@ -77,6 +77,47 @@ static bool is_plain(const json_t *s)
     return json_is_string(s) && strlen(json_string_value(s)) == json_string_length(s);
 }
 
+/* Skips blanks, then this text; NULL: something else is there. */
+static const char *skip(const char *at, const char *end, const char *text)
+{
+    size_t n = strlen(text);
+    while (at != NULL && at < end && strchr(" \t\r\n", *at) != NULL && *at != '\0')
+        at++;
+    return at != NULL && (size_t)(end - at) >= n && memcmp(at, text, n) == 0 ? at + n : NULL;
+}
+
+/* Printable ASCII but quotes and backslashes: such a string means the same before it is parsed. */
+static bool is_plain_character(char c)
+{
+    return c >= ' ' && c <= '~' && c != '"' && c != '\\';
+}
+
+void protocol_find_party(const char *json, size_t bytes, char *name)
+{
+    static const char *const before[] = {"{", "\"on_behalf_of\"", ":", "\""};
+    const char *at = json, *end = json + bytes;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
+        at = skip(at, end, before[i]);
+    while (at != NULL && at + n < end && n < PROTOCOL_MAX_ID_BYTES && is_plain_character(at[n]))
+        n++;
+    bool whole = at != NULL && at + n < end && at[n] == '"';
+    if (whole)
+        memcpy(name, at, n);
+    name[whole ? n : 0] = '\0';
+}
+
+static int check_party(const struct protocol_message *m, const struct fields *f, struct protocol_error *error)
+{
+    const json_t *name = f->value[FIELD_ON_BEHALF_OF];
+    if (name == NULL || (json_is_string(name) && m->party[0] != '\0'))
+        return 0;
+    return fields_fail(f, FIELD_ON_BEHALF_OF, -1, error,
+                       "expected the first member of the message, a string of 1 to %d printable ASCII characters "
+                       "without quotes and backslashes",
+                       PROTOCOL_MAX_ID_BYTES);
+}
+
 static int check_common(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         struct protocol_error *error)
 {
@@ -88,6 +129,8 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "found %s, expected a string of 1 to %d bytes without NUL",
                            json_is_string(id) ? found : json_type_name(id), PROTOCOL_MAX_ID_BYTES);
     }
+    if (check_party(m, f, error) != 0)
+        return -1;
     if (id == NULL && m->op == PROTOCOL_CANCEL)
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to be cancelled?");
     if (name != NULL && !json_is_string(name))
@@ -114,12 +157,12 @@ static int read_detokenize(struct protocol_message *m, const struct fields *f, c
 int protocol_parse_generate(struct protocol_message *m, json_t *object, const json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error)
 {
-    static const enum field_id of_servers[] = {FIELD_OP, FIELD_PROTOCOL, FIELD_REQUEST_ID};
+    static const enum field_id of_servers[] = {FIELD_OP, FIELD_PROTOCOL, FIELD_REQUEST_ID, FIELD_ON_BEHALF_OF};
     struct fields f;
     *m = (struct protocol_message){.op = PROTOCOL_GENERATE, .root = json_incref(object)};
     if (fields_collect(&f, m->root, m->op, error) != 0)
         return -1;
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof of_servers / sizeof of_servers[0]; i++)
         if (f.value[of_servers[i]] != NULL)
             return fields_fail(&f, of_servers[i], -1, error, "only messages to a server have it");
     if (check_common(m, &f, model, error) != 0)
@@ -156,6 +199,7 @@ int protocol_read(struct protocol_message *m, const char *json, size_t bytes, st
     if (m->root == NULL)
         return -1;
     m->memory = json_memory(m->root);
+    protocol_find_party(json, bytes, m->party);
     find_request_id(m);
     const json_t *name = json_object_get(m->root, "model");
     m->model = is_plain(name) ? json_string_value(name) : NULL;

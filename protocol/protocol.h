@@ -110,16 +110,17 @@ struct protocol_generate {
 
 struct protocol_message {
     enum protocol_op op;
-    const char *request_id;            /* NULL: none was given */
-    const char *model;                 /* the name in the message; NULL: none was given */
-    bool wait;                         /* false: answer at once instead of when the model is loaded */
-    bool pinned;                       /* PROTOCOL_PIN */
-    struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
-    struct token_list ids;             /* PROTOCOL_DETOKENIZE */
-    bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
-    struct json_t *root;               /* owner of the borrowed texts */
-    size_t memory;                     /* approximate memory of all this, bytes */
-    struct stop_strings *stop;         /* borrowed by generate.rules.stop */
+    const char *request_id;                /* NULL: none was given */
+    char party[PROTOCOL_MAX_ID_BYTES + 1]; /* "on_behalf_of"; "": none was given */
+    const char *model;                     /* the name in the message; NULL: none was given */
+    bool wait;                             /* false: answer at once instead of when the model is loaded */
+    bool pinned;                           /* PROTOCOL_PIN */
+    struct protocol_generate generate;     /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
+    struct token_list ids;                 /* PROTOCOL_DETOKENIZE */
+    bool skip_special_tokens;              /* PROTOCOL_DETOKENIZE */
+    struct json_t *root;                   /* owner of the borrowed texts */
+    size_t memory;                         /* approximate memory of all this, bytes */
+    struct stop_strings *stop;             /* borrowed by generate.rules.stop */
 };
 
 /* The two halves of protocol_parse. The first one parses the text as JSON and sets op, request_id, model, wait and
@@ -128,6 +129,10 @@ struct protocol_message {
 int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error);
 int protocol_check(struct protocol_message *m, const struct protocol_model *model, bool may_stream,
                    struct protocol_error *error);
+
+/* Writes the name [PROTOCOL_MAX_ID_BYTES + 1] on whose behalf the message asks; "": none. It is the first member, so it
+ * is found before the rest is parsed, which takes its time and has to wait for its turn. */
+void protocol_find_party(const char *json, size_t bytes, char *name);
 
 /* Does the op need a loaded model? */
 bool protocol_needs_model(enum protocol_op op);

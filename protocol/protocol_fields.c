@@ -29,6 +29,7 @@ static const struct field_row {
     {"request_id", FIELD_REQUEST_ID, ALL, TOP},
     {"rid", FIELD_REQUEST_ID, ALL, TOP},
     {"model", FIELD_MODEL, GEN | TOK | DETOK | LOAD | UNLOAD | PIN, TOP},
+    {"on_behalf_of", FIELD_ON_BEHALF_OF, ALL, TOP},
     {"wait", FIELD_WAIT, GEN | TOK | DETOK | LOAD | UNLOAD, TOP},
     {"pinned", FIELD_PINNED, PIN, TOP},
     {"prompt", FIELD_PROMPT, GEN | TOK, TOP},

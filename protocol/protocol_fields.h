@@ -61,6 +61,7 @@ enum field_id {
     FIELD_TOKEN_IDS,
     FIELD_RETURN_TOKEN_STRS,
     FIELD_WAIT,
+    FIELD_ON_BEHALF_OF,
     FIELD_PINNED,
     N_FIELDS
 };

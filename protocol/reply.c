@@ -272,6 +272,7 @@ char *reply_models(const char *request_id, const struct reply_model *m, int n, i
         reply_append(list, model_object(&m[i], &good), &good);
     reply_put(root, "protocol", json_integer(PROTOCOL_VERSION), &good);
     reply_put(root, "max_message_bytes", json_integer(max_message_bytes), &good);
+    reply_put(root, "on_behalf_of", json_true(), &good);
     reply_put(root, "models", list, &good);
     return reply_dump(root, good, bytes);
 }

@@ -64,6 +64,7 @@ static void put_task(struct wire_out *w, const struct task *task, double now)
     const struct choices *first = &task->choices[0];
     wire_put_u64(w, task->number);
     wire_put_u64(w, task->asker);
+    wire_put_u64(w, task->party);
     wire_put_f64(w, now - task->arrived);
     wire_put_u8(w, task->message.generate.stream);
     wire_put_i32(w, first->priority);
@@ -228,6 +229,7 @@ static void get_task(struct wire_in *w, struct task *task, const struct order_ru
     task->parsed = true; /* the message's texts are this task's to free */
     task->number = wire_get_u64(w);
     task->asker = wire_get_u64(w);
+    task->party = wire_get_u64(w);
     task->arrived = now - wire_get_f64(w);
     g->stream = wire_get_bool(w);
     g->priority = wire_get_i32(w, INT32_MIN, INT32_MAX, "priority");
@@ -260,6 +262,7 @@ static void get_task(struct wire_in *w, struct task *task, const struct order_ru
         task->choices[i].owner = task;
         task->choices[i].prediction = &task->prediction;
         task->choices[i].client = task->asker;
+        task->choices[i].party = task->party;
         task->choices[i].priority = g->priority;
         task->choices[i].deadline = bounded ? deadline : 0;
     }

@@ -43,6 +43,7 @@ static void init_member(struct choices *set, struct request *m, const struct req
     *m = (struct request){.rules = rules,
                           .owner = set,
                           .client = set->client,
+                          .party = set->party,
                           .priority = set->priority,
                           .deadline = set->deadline,
                           .steered = has_beams(set),

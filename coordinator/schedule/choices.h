@@ -15,7 +15,7 @@ struct choices {
     struct search search;
     struct token_list prompt;            /* owned */
     const struct token_list *prediction; /* as in struct request */
-    uint64_t client;                     /* these three as in struct request */
+    uint64_t client, party;              /* these four as in struct request */
     int priority;
     double deadline;
     enum finish_reason
@@ -62,7 +62,7 @@ struct choices_events {
 int choices_open(struct choices *set, const struct search *how, const struct request_rules *rules,
                  struct token_list *prompt, struct err *e);
 
-/* Queue the set; owner, client, priority and deadline must be set, and prompt and max_tokens must fit
+/* Queue the set; owner, client, party, priority and deadline must be set, and prompt and max_tokens must fit
  * scheduler_max_len. Returns 0, SCHEDULER_FULL, or -1 and *e; events follow only after 0. */
 int choices_submit(struct choices *set, struct scheduler *s, double now, struct err *e);
 

@@ -18,6 +18,7 @@ struct request {
     int index;                         /* the caller's: place in the input, from 0 */
     void *owner;                       /* the caller's */
     uint64_t client;                   /* its owner: clients take turns. 0: the caller has a single client */
+    uint64_t party;                    /* the one on whose behalf its owner asks: its parties take turns, too */
     int priority;                      /* lower runs first; equals take turns by client */
     double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
     /* Sampled tokens are not appended: after each one the sequence waits for scheduler_continue. For beam search. */
@@ -48,10 +49,11 @@ struct request {
     const struct sampled *newest; /* steered: the result that has just come; during on_progress only */
     int n_cached;                 /* prompt tokens that came from the prefix cache when it first ran */
     int n_preempted;              /* number of preemptions */
-    uint64_t arrival;             /* order among requests of one client */
-    struct client_queue *queue;   /* its client's, from scheduler_add to its end */
-    int rank;                     /* number of its client's running sequences before it, as of the last plan */
-    int n_begun_with;             /* tokens known when it last began to run */
+    uint64_t arrival;             /* order among requests of one party */
+    struct party_queue *queue;    /* its party's, from scheduler_add to its end */
+    int party_rank, rank; /* numbers of its party's, and of its client's, running sequences before it, as of the last
+                             plan */
+    int n_begun_with;     /* tokens known when it last began to run */
     enum request_state {
         REQUEST_IDLE,
         REQUEST_WAITING,

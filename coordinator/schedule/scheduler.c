@@ -147,6 +147,7 @@ int scheduler_add(struct scheduler *s, struct request *r, double now, struct err
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e)
 {
     child->client = parent->client;
+    child->party = parent->party;
     child->arrival = parent->arrival;
     child->n_scores_planned = (int)child->prompt.n; /* they belong to its parent */
     return enqueue(s, child, now, e);

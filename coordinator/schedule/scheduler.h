@@ -57,15 +57,25 @@ struct draft_source {
 /* The room of a plan for prompts: tokens, and rows of logits for scores. */
 enum scheduler_room { ROOM_TOKENS, ROOM_ROWS, N_ROOMS };
 
-/* The requests of one client. */
-struct client_queue {
-    uint64_t client;
+/* One of those who take turns and share the room of a plan: a client, or a party of it. */
+struct sharer {
+    uint64_t name;
+    struct sharer *next;   /* of all clients, or of the client's parties */
+    struct sharer *client; /* of a party; NULL: it is a client, with */
+    struct sharer *party;  /* the first of its parties, one at least */
+    int n_running;         /* sequences */
+    struct request *waits; /* of a client: its next one, while the next one of all is looked for; NULL: none */
+    int want[N_ROOMS];     /* of the plan that is being made */
+    int left[N_ROOMS];     /* unused part of that */
+};
+
+/* The requests of one party. */
+struct party_queue {
+    struct sharer as;
     struct request **waiting; /* [n_waiting] a heap, the next one first; capacity for all requests */
     int n_waiting, capacity;
-    int n_requests, n_running; /* requests that have not ended; */
-    bool passed;               /* the next one cannot start in the current plan, though others may */
-    int want[N_ROOMS];         /* of the plan that is being made */
-    int left[N_ROOMS];         /* unused part of that */
+    int n_requests; /* requests that have not ended */
+    bool passed;    /* the next one cannot start in the current plan, though others may */
 };
 
 struct scheduler_setup {
@@ -118,8 +128,9 @@ struct scheduler {
     struct request **turn; /* [n_turns] while a plan is made: running requests in their order; the last ones give way
                               first */
     int n_turns;
-    struct client_queue **queue; /* [n_queues] one for each client that has requests here */
+    struct party_queue **queue; /* [n_queues] one for each party that has requests here */
     int n_queues, queue_capacity;
+    struct sharer *clients;         /* that have requests here */
     int n_waiting;                  /* in all queues */
     int n_parked;                   /* neither running nor waiting, see REQUEST_PARKED */
     int *free_slot, n_free_slots;   /* stack */

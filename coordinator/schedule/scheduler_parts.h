@@ -115,13 +115,13 @@ int kv_longest(const struct scheduler *s);
 
 /* ---- scheduler_order.c: the queues of waiting requests and the list of running ones ---- */
 
-/* Adds the request to its client's queue, whose heap has room for all of them, so that preemption allocates nothing;
+/* Adds the request to its party's queue, whose heap has room for all of them, so that preemption allocates nothing;
  * and removes it for good. */
 int order_join(struct scheduler *s, struct request *r, struct err *e);
 void order_leave(struct scheduler *s, struct request *r);
 void order_close(struct scheduler *s);
 
-/* Whether a goes before b; both are of one client. */
+/* Whether a goes before b; both are of one party. */
 bool order_before(const struct request *a, const struct request *b);
 
 /* The request whose turn it is to start, among the next ones of all queues except passed ones. NULL: none waits. */
@@ -139,13 +139,17 @@ void order_leave_queue(struct scheduler *s, struct request *r);
 void order_run(struct scheduler *s, struct request *r);
 void order_stop(struct scheduler *s, struct request *r);
 
-/* ---- scheduler_turns.c: fairness among clients ---- */
+/* ---- scheduler_turns.c: fairness among clients and their parties ---- */
 
-/* Preempts sequences of clients beyond their share if the request whose turn it is has no room. */
+/* Preempts sequences of clients and parties beyond their share if the request whose turn it is has no room. */
 void turns_give_way(struct scheduler *s);
 
-/* Divide this many tokens and rows of logits among the queues that need them. */
+/* Divide this many tokens and rows of logits among the clients and parties that need them. */
 void turns_share(struct scheduler *s, int tokens, int rows);
+
+/* The rest of that for a request's client and party; turns_use takes n of it. */
+int turns_left(const struct request *r, enum scheduler_room what);
+void turns_use(struct request *r, enum scheduler_room what, int n);
 
 /* ---- scheduler_plan.c ---- */
 

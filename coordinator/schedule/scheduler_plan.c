@@ -12,7 +12,7 @@
  * it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
 {
-    int rows = r->queue->left[ROOM_ROWS] < s->score_rows ? r->queue->left[ROOM_ROWS] : s->score_rows;
+    int left = turns_left(r, ROOM_ROWS), rows = left < s->score_rows ? left : s->score_rows;
     int first = r->n_fed > r->n_scores_planned ? r->n_fed : r->n_scores_planned, end = first + rows;
     if (!wants_scores(r) || end >= (int)r->prompt.n - 1)
         return n;
@@ -33,7 +33,7 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     f->scores[f->n_scores++] = (struct scores){r, r->n_scores_planned, n};
     r->n_scores_planned = end;
     r->n_score_flights++;
-    r->queue->left[ROOM_ROWS] -= n;
+    turns_use(r, ROOM_ROWS, n);
     s->score_rows -= n;
 }
 
@@ -131,18 +131,18 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
     return true;
 }
 
-/* The number of n tokens of a prompt for which there is room, in the step and its time, in its client's part and in
- * windows. */
+/* The number of n tokens of a prompt for which there is room, in the step and its time, in its client's and party's
+ * parts and in windows. */
 static int n_fitting(struct scheduler *s, const struct request *r, int n, int room)
 {
-    int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
-    return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < left ? n : left)));
+    int left = turns_left(r, ROOM_TOKENS), most = left < room ? left : room;
+    return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < most ? n : most)));
 }
 
 /* Counts its next n tokens as planned. */
 static void note_prompt(struct scheduler *s, struct request *r, int n)
 {
-    r->queue->left[ROOM_TOKENS] -= n;
+    turns_use(r, ROOM_TOKENS, n);
     bound_note(s, r->n_fed, n);
 }
 
@@ -302,9 +302,8 @@ static void start_request(struct scheduler *s, struct request *r, struct plan *p
 /* A sequence whose last token is not known yet cannot be fed. */
 static bool can_be_fed(const struct scheduler *s, const struct request *r)
 {
-    const int *left = r->queue->left;
-    return r->n_in_flight == 0 && left[ROOM_TOKENS] > 0 &&
-           !(wants_scores(r) && (left[ROOM_ROWS] <= 0 || s->score_rows == 0));
+    return r->n_in_flight == 0 && turns_left(r, ROOM_TOKENS) > 0 &&
+           !(wants_scores(r) && (turns_left(r, ROOM_ROWS) <= 0 || s->score_rows == 0));
 }
 
 /* There is no slot for the next sequences nor for later ones, but sequences of one owner may wait for each other. */

@@ -12,10 +12,14 @@ static bool has_grown(const struct request *r)
     return r->n_preempted == 0 || (int64_t)WORTH * (n_known(r) - r->n_begun_with) >= n_known(r);
 }
 
-/* Afterwards both clients run as many sequences as if r had come first, so r need not give way in turn. */
+/* Afterwards both clients, or parties of one client, run as many sequences as if r had come first, so r need not give
+ * way in turn. */
 static bool may_give_way(const struct request *running, const struct request *r)
 {
-    return running->priority >= r->priority && running->rank > r->queue->n_running && has_grown(running);
+    const struct sharer *party = &r->queue->as;
+    bool has_more = running->queue->as.client == party->client ? running->party_rank > party->n_running
+                                                               : running->rank > party->client->n_running;
+    return running->priority >= r->priority && has_more && has_grown(running);
 }
 
 static int n_held_alone(const struct scheduler *s, const struct request *r, int kind)
@@ -88,18 +92,22 @@ void turns_give_way(struct scheduler *s)
 
 /* ---- room in a step ---- */
 
-static void want(struct client_queue *q, const struct request *r, int n)
+static void want(struct party_queue *q, const struct request *r, int n)
 {
-    q->want[ROOM_TOKENS] += n > 1 ? n : 0;
-    if (wants_scores(r))
-        q->want[ROOM_ROWS] += (int)r->prompt.n - 1 - r->n_scores_planned;
+    for (struct sharer *one = &q->as; one != NULL; one = one->client) {
+        one->want[ROOM_TOKENS] += n > 1 ? n : 0;
+        if (wants_scores(r))
+            one->want[ROOM_ROWS] += (int)r->prompt.n - 1 - r->n_scores_planned;
+    }
 }
 
 static void collect_wants(struct scheduler *s)
 {
+    for (struct sharer *c = s->clients; c != NULL; c = c->next)
+        memset(c->want, 0, sizeof c->want);
     for (int i = 0; i < s->n_queues; i++) {
-        struct client_queue *q = s->queue[i];
-        memset(q->want, 0, sizeof q->want);
+        struct party_queue *q = s->queue[i];
+        memset(q->as.want, 0, sizeof q->as.want);
         for (int k = 0; k < q->n_waiting && k < s->n_free_slots; k++)
             want(q, q->waiting[k], n_known(q->waiting[k]));
     }
@@ -107,24 +115,24 @@ static void collect_wants(struct scheduler *s)
         want(s->turn[i]->queue, s->turn[i], n_feedable(s->turn[i]));
 }
 
-/* The sum over all clients if none gets more than `most`. */
-static int64_t sum_up_to(const struct scheduler *s, enum scheduler_room what, int most)
+/* The sum over all of them if none gets more than `most`. */
+static int64_t sum_up_to(const struct sharer *first, enum scheduler_room what, int most)
 {
     int64_t sum = 0;
-    for (int i = 0; i < s->n_queues; i++)
-        sum += s->queue[i]->want[what] < most ? s->queue[i]->want[what] : most;
+    for (const struct sharer *one = first; one != NULL; one = one->next)
+        sum += one->want[what] < most ? one->want[what] : most;
     return sum;
 }
 
-/* The largest part that all clients can get; the whole room if it suffices for all. */
-static int part_of(const struct scheduler *s, enum scheduler_room what, int total)
+/* The largest part that all of them can get; the whole room if it suffices for all. */
+static int part_of(const struct sharer *first, enum scheduler_room what, int total)
 {
     int low = (total + PARTS - 1) / PARTS, high = total;
-    if (s->n_queues == 1 || sum_up_to(s, what, INT32_MAX) <= total)
+    if (first->next == NULL || sum_up_to(first, what, INT32_MAX) <= total)
         return total;
     while (low < high) {
         int middle = low + (high - low + 1) / 2;
-        if (sum_up_to(s, what, middle) <= total)
+        if (sum_up_to(first, what, middle) <= total)
             low = middle;
         else
             high = middle - 1;
@@ -132,14 +140,34 @@ static int part_of(const struct scheduler *s, enum scheduler_room what, int tota
     return low;
 }
 
+/* Parties divide their client's part. */
+static void share_out(struct sharer *first, const int *total)
+{
+    int part[N_ROOMS] = {0};
+    for (int what = 0; what < N_ROOMS && first != NULL; what++)
+        part[what] = part_of(first, (enum scheduler_room)what, total[what]);
+    for (struct sharer *one = first; one != NULL; one = one->next) {
+        memcpy(one->left, part, sizeof one->left);
+        share_out(one->party, part);
+    }
+}
+
 void turns_share(struct scheduler *s, int tokens, int rows)
 {
     const int total[N_ROOMS] = {tokens, rows};
     if (s->n_queues > 1)
         collect_wants(s);
-    for (int what = 0; what < N_ROOMS; what++) {
-        int part = part_of(s, (enum scheduler_room)what, total[what]);
-        for (int i = 0; i < s->n_queues; i++)
-            s->queue[i]->left[what] = part;
-    }
+    share_out(s->clients, total);
+}
+
+int turns_left(const struct request *r, enum scheduler_room what)
+{
+    const struct sharer *party = &r->queue->as;
+    return party->left[what] < party->client->left[what] ? party->left[what] : party->client->left[what];
+}
+
+void turns_use(struct request *r, enum scheduler_room what, int n)
+{
+    r->queue->as.left[what] -= n;
+    r->queue->as.client->left[what] -= n;
 }

@@ -157,6 +157,8 @@ void access_log_write(struct access_log *l, const struct task *task, const struc
     (void)json_object_set_new(o, "time", json_string(now));
     if (task->ticket.client != NULL)
         (void)json_object_set_new(o, "client", client_name(&task->ticket.client->channel));
+    if (task->party != 0 && task->ticket.party != NULL)
+        (void)json_object_set_new(o, "on_behalf_of", json_string(task->ticket.party->name));
     (void)json_object_set_new(o, "op", json_string(protocol_op_name(task->message.op)));
     if (task->request_id[0] != '\0')
         (void)json_object_set_new(o, "request_id", json_string(task->request_id));

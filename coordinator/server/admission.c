@@ -41,11 +41,19 @@ static int sequences_of(const struct protocol_generate *g)
     return each * (g->prompt != NULL ? g->n_prompts : 1);
 }
 
+/* bytes: more than before; fewer as the two's complement. */
+static void count_bytes(struct server *s, struct task *task, size_t bytes)
+{
+    s->open_bytes += bytes;
+    if (task->ticket.client == NULL)
+        return;
+    task->ticket.client->open_bytes += bytes;
+    task->ticket.party->open_bytes += bytes;
+}
+
 void server_hold(struct server *s, struct task *task, size_t bytes)
 {
-    s->open_bytes += bytes - task->held_bytes;
-    if (task->ticket.client != NULL)
-        task->ticket.client->open_bytes += bytes - task->held_bytes;
+    count_bytes(s, task, bytes - task->held_bytes);
     task->held_bytes = bytes;
 }
 
@@ -80,51 +88,86 @@ int server_check_state(const struct server *s, struct protocol_error *error)
     return -1;
 }
 
-int server_check_bytes(struct server *s, struct task *task)
+/* Is there memory for the task, which has `own` bytes of what its client and party have? These have `more` then. A
+ * party with a name may have half of what its client may. own: a task that has all of it is taken whatever its size. */
+static bool has_memory(const struct server *s, const struct task *task, size_t own, size_t more)
 {
     const struct client *c = task->ticket.client;
-    size_t own = task->held_bytes;
-    if (s->open_bytes <= MAX_OPEN_BYTES && (c->open_bytes <= MAX_OPEN_BYTES / 2 || c->open_bytes == own))
-        return 0;
-    return server_busy(s, &task->error, "messages and results of %zu bytes are under way, %zu of them this client's",
-                       s->open_bytes - own, c->open_bytes - own);
+    const struct party *p = task->ticket.party;
+    bool client_has = c->open_bytes + more <= MAX_OPEN_BYTES / 2 || c->open_bytes == own;
+    bool party_has = p->number == 0 || p->open_bytes + more <= MAX_OPEN_BYTES / 4 || p->open_bytes == own;
+    return s->open_bytes + more <= MAX_OPEN_BYTES && client_has && party_has;
 }
 
-static int waiting_of(const struct client *c)
+int server_check_bytes(struct server *s, struct task *task)
 {
-    return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
+    size_t own = task->held_bytes;
+    if (has_memory(s, task, own, 0))
+        return 0;
+    return server_busy(s, &task->error,
+                       "messages and results of %zu bytes are under way, %zu of them this client's, of which %zu are "
+                       "this party's",
+                       s->open_bytes - own, task->ticket.client->open_bytes - own,
+                       task->ticket.party->open_bytes - own);
 }
 
-/* The queue is full. The client with most sequences in it gives way to one that has fewer: its newest waiting requests
- * are refused, as if the others had come first. */
-static bool make_room(struct server *s, const struct client *c, int n, int places)
+/* turn: a client's places, or a party's */
+static int waiting_of(const struct turn *turn)
+{
+    return turn[TURN_TEXTS].n_sequences + turn[TURN_REPLICA].n_sequences;
+}
+
+/* The newest waiting request of the client that has most sequences in the queue, if it has more than this one would
+ * have with n more; else that of the client's own party that has more than this task's. */
+static struct task *find_heavier(const struct server *s, const struct task *task, int n)
+{
+    static const enum turn_kind kinds[] = {TURN_REPLICA, TURN_TEXTS};
+    const struct client *c = task->ticket.client;
+    struct task *newest = NULL;
+    for (int i = 0; i < 2 && newest == NULL; i++)
+        newest = turns_heaviest(&s->turns[kinds[i]], waiting_of(c->turn) + n);
+    for (int i = 0; i < 2 && newest == NULL; i++)
+        newest = turns_heaviest_party(&s->turns[kinds[i]], c, waiting_of(task->ticket.party->turn) + n);
+    return newest;
+}
+
+/* The queue is full. The client, or the party of a client, with most sequences in it gives way to one that has fewer:
+ * its newest waiting requests are refused, as if the others had come first. */
+static bool make_room(struct server *s, const struct task *task, int n, int places)
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {
-        int mine = waiting_of(c) + n;
-        struct task *newest = turns_heaviest(&s->turns[TURN_REPLICA], mine);
-        newest = newest != NULL ? newest : turns_heaviest(&s->turns[TURN_TEXTS], mine);
-        if (newest == NULL || newest->ticket.client == c)
+        struct task *newest = find_heavier(s, task, n);
+        if (newest == NULL)
             return false;
         turns_remove(&s->turns[newest->ticket.waits_for], newest);
-        (void)server_busy(s, &newest->error, "the queue is full, and this client has the most in it");
+        (void)server_busy(s, &newest->error, "the queue is full, and this client or party has the most in it");
         server_refuse(s, newest);
     }
     return true;
 }
 
+/* A limit of 0 is none; it does not bind the only request. */
+static int check_queue(struct server *s, struct task *task, int n, int waiting, int64_t limit, const char *whose)
+{
+    if (limit <= 0 || waiting == 0 || waiting + n <= limit)
+        return 0;
+    return server_busy(s, &task->error, "%d sequences of this %s wait, and this request has %d (--max-queue-per-%s)",
+                       waiting, whose, n, whose);
+}
+
 static int check_limits(struct server *s, struct task *task, int n)
 {
     const struct serve_options *o = s->setup.o;
-    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas), waiting = waiting_of(task->ticket.client);
+    int places = (int)o->max_queue + replicas_max_seqs(&s->replicas);
+    int of_client = waiting_of(task->ticket.client->turn), of_party = waiting_of(task->ticket.party->turn);
     if (task->message.generate.priority < o->max_priority)
         return protocol_fail(&task->error, PROTOCOL_BAD_REQUEST, "priority",
                              "%d, expected at least %lld (--max-priority; lower is more urgent)",
                              task->message.generate.priority, (long long)o->max_priority);
-    if (o->max_queue_per_client > 0 && waiting > 0 && waiting + n > o->max_queue_per_client)
-        return server_busy(s, &task->error,
-                           "%d sequences of this client wait, and this request has %d (--max-queue-per-client)",
-                           waiting, n);
-    if (!make_room(s, task->ticket.client, n, places))
+    if (check_queue(s, task, n, of_client, o->max_queue_per_client, "client") != 0 ||
+        check_queue(s, task, n, of_party, o->max_queue_per_party, "party") != 0)
+        return -1;
+    if (!make_room(s, task, n, places))
         return server_busy(s, &task->error,
                            "the queue is full: %d sequences run or wait, and this request has %d, expected at most %d "
                            "together: %d at once and %lld waiting (--max-queue)",
@@ -160,12 +203,11 @@ int server_reserve_results(struct server *s, struct task *task)
 {
     size_t bytes = task->result_bytes;
     task->result_bytes = 0;
-    if (s->open_bytes + bytes > MAX_OPEN_BYTES || task->ticket.client->open_bytes + bytes > MAX_OPEN_BYTES / 2)
+    if (!has_memory(s, task, SIZE_MAX, bytes))
         return server_busy(s, &task->error, "results of %zu bytes are possible, beside %zu bytes that are under way",
                            bytes, s->open_bytes);
     task->result_bytes = bytes;
-    s->open_bytes += bytes;
-    task->ticket.client->open_bytes += bytes;
+    count_bytes(s, task, bytes);
     return 0;
 }
 
@@ -175,7 +217,5 @@ void server_unlist(struct server *s, struct task *task)
         (void)tdelete(task, &s->names, compare_names);
     s->n_sequences -= task->ticket.n_sequences;
     server_hold(s, task, 0);
-    s->open_bytes -= task->result_bytes;
-    if (task->ticket.client != NULL)
-        task->ticket.client->open_bytes -= task->result_bytes;
+    count_bytes(s, task, 0 - task->result_bytes);
 }

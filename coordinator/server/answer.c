@@ -83,7 +83,7 @@ void answer_health(struct server *s, struct task *task)
                                    .ranks = s->setup.n_ranks,
                                    .n_replicas = s->setup.n_replicas,
                                    .running = stats.n_running,
-                                   .waiting = stats.n_waiting + s->turns[TURN_REPLICA].n_sequences,
+                                   .waiting = stats.n_waiting + s->turns[TURN_REPLICA].all.n_sequences,
                                    .kv_usage = scheduler_kv_usage(&stats),
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;

@@ -2,7 +2,9 @@
 #include "coordinator/server/clients.h"
 
 #include <search.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int compare(const void *a, const void *b)
 {
@@ -184,9 +186,50 @@ void clients_close(struct clients *c)
     }
 }
 
-void client_add_task(struct client *c, struct task *task)
+static int compare_parties(const void *a, const void *b)
+{
+    return strcmp(((const struct party *)a)->name, ((const struct party *)b)->name);
+}
+
+/* The party of this name, made if necessary; the client's own if there is none, or no room for it. */
+static struct party *find_party(struct client *c, const char *name)
+{
+    struct party key = {.number = 0};
+    if (name[0] == '\0')
+        return &c->own;
+    (void)snprintf(key.name, sizeof key.name, "%s", name);
+    void *found = tfind(&key, &c->parties, compare_parties);
+    if (found != NULL)
+        return *(struct party **)found;
+    struct party *p = c->n_parties < CLIENT_PARTIES ? malloc(sizeof *p) : NULL;
+    if (p == NULL)
+        return &c->own;
+    *p = key;
+    if (tsearch(p, &c->parties, compare_parties) == NULL) {
+        free(p);
+        return &c->own;
+    }
+    p->number = ++c->last_number;
+    c->n_parties++;
+    return p;
+}
+
+static void leave_party(struct client *c, struct party *p)
+{
+    if (--p->n_tasks > 0 || p == &c->own)
+        return;
+    (void)tdelete(p, &c->parties, compare_parties);
+    c->n_parties--;
+    free(p);
+}
+
+void client_add_task(struct client *c, struct task *task, const char *name)
 {
     task->ticket.client = c;
+    task->ticket.party = find_party(c, name);
+    task->ticket.party->n_tasks++;
+    task->asker = c->channel.number;
+    task->party = task->ticket.party->number;
     task->ticket.previous = NULL;
     task->ticket.next = c->tasks;
     if (task->ticket.next != NULL)
@@ -204,5 +247,7 @@ void client_remove_task(struct task *task)
         task->ticket.client->tasks = task->ticket.next;
     if (task->ticket.next != NULL)
         task->ticket.next->ticket.previous = task->ticket.previous;
+    leave_party(task->ticket.client, task->ticket.party);
     task->ticket.client = NULL;
+    task->ticket.party = NULL;
 }

@@ -15,24 +15,41 @@ struct outgoing {
     struct outgoing *next;
 };
 
-struct client_turn { /* its links in a struct turns */
-    struct task *first, *last;
-    struct client *next, *previous;
-    int n_sequences;
+/* A place among those who take turns (turns.h): a party's within its client, a client's among all. */
+struct turn {
+    struct turn *next, *previous; /* the ring of those who have tasks; NULL: it has none */
+    struct turn *below;           /* of a client: the party whose turn it is; NULL: none */
+    struct task *first, *last;    /* of a party */
+    int n_sequences;              /* of all its tasks */
 };
 
-#define CLIENT_TURNS 4 /* enum turn_kind */
+#define CLIENT_TURNS   4    /* enum turn_kind */
+#define CLIENT_PARTIES 4096 /* names at once, at most */
+
+/* One on whose behalf a client asks ("on_behalf_of"). It lasts as long as it has tasks. */
+struct party {
+    char name[PROTOCOL_MAX_ID_BYTES + 1]; /* must be first: parties are found by it. "": the client's own requests */
+    uint64_t number;                      /* among the client's; 0: its own */
+    int n_tasks;
+    int n_large;       /* unparsed tasks at the worker for large messages, which later messages must not overtake */
+    size_t open_bytes; /* bytes of its messages in progress and of their possible results */
+    int n_in_replicas; /* its sequences at replicas */
+    struct turn turn[CLIENT_TURNS];
+};
 
 struct client {
     struct channel_name channel; /* must be first: clients are found by it */
     bool gone;                   /* clients_sweep will forget it */
     struct task *tasks;          /* linked by previous and next */
-    int n_large; /* unparsed tasks at the worker for large messages, which later messages must not overtake */
     struct outgoing *first, *last;
-    size_t backlog;    /* bytes of these */
-    size_t open_bytes; /* bytes of its messages in progress and of their possible results */
-    struct client_turn turn[CLIENT_TURNS];
-    int n_in_replicas; /* its sequences at replicas */
+    size_t backlog; /* bytes of these */
+    struct party own;
+    void *parties;                    /* of tsearch(3), by name: [n_parties] others */
+    int n_parties;                    /* at most CLIENT_PARTIES */
+    uint64_t last_number;             /* of a party */
+    size_t open_bytes;                /* of all parties */
+    int n_in_replicas, n_at_replicas; /* sequences of all parties at replicas; parties that have some there */
+    struct turn turn[CLIENT_TURNS];
     struct client *previous, *next;
 };
 
@@ -71,7 +88,8 @@ void clients_sweep(struct clients *c, void (*forget)(void *context, struct clien
 
 void clients_close(struct clients *c);
 
-void client_add_task(struct client *c, struct task *task);
+/* The task is asked on behalf of this name; "": none. Names beyond CLIENT_PARTIES count as none. */
+void client_add_task(struct client *c, struct task *task, const char *name);
 void client_remove_task(struct task *task);
 
 #endif

@@ -171,11 +171,11 @@ static void take_back(struct server *s, struct task *task, bool worked)
     dispatch_finish(s, task, PROTOCOL_OK);
 }
 
-/* Gives it to the worker for large messages; a client's messages are processed in order. */
+/* Gives it to the worker for large messages; a party's messages are processed in order. */
 static void give_large(struct server *s, struct task *task)
 {
     task->ticket.unread = true;
-    task->ticket.client->n_large++;
+    task->ticket.party->n_large++;
     give_work(s, task, 1);
 }
 
@@ -206,6 +206,7 @@ static void find_way(struct server *s, struct task *task)
 
 void server_receive(struct server *s, struct incoming *m)
 {
+    char name[PROTOCOL_MAX_ID_BYTES + 1];
     size_t bytes = zmq_msg_size(&m->body);
     struct client *c = m->n_frames == 1 ? clients_find(&s->clients, &m->channel) : NULL;
     struct task *task = c != NULL ? task_open(++s->last_number, &m->body, m->delimiter, seconds_now()) : NULL;
@@ -216,11 +217,11 @@ void server_receive(struct server *s, struct incoming *m)
             (void)zmq_msg_close(&m->body);
         return;
     }
-    client_add_task(c, task);
-    task->asker = c->channel.number;
+    protocol_find_party(zmq_msg_data(&task->body), bytes, name);
+    client_add_task(c, task, name);
     s->n_open++;
     server_hold(s, task, sizeof *task + bytes);
-    bool large = bytes > LARGE_BYTES || c->n_large > 0; /* a client's messages are taken in their order */
+    bool large = bytes > LARGE_BYTES || task->ticket.party->n_large > 0; /* a party's messages are taken in order */
     if (large && server_check_bytes(s, task) != 0) {
         server_refuse(s, task);
     } else if (large) {
@@ -250,7 +251,7 @@ void server_returned(struct server *s, struct task *task, int worker)
     task->ticket.unread = false;
     server_hold(s, task, sizeof *task + task->message.memory);
     if (task->ticket.client != NULL && was_unread)
-        task->ticket.client->n_large--;
+        task->ticket.party->n_large--;
     if (task->error.code == 0)
         task->error = task->ticket.verdict;
     if (task->ticket.answered || task->ticket.client == NULL)
@@ -307,7 +308,7 @@ void server_report(struct server *s, struct report *r, int replica)
         if (models_take_back(&s->models, task))
             continue;
         if (task->ticket.client != NULL)
-            dispatch_take_from_replicas(s, task->ticket.client, task->ticket.n_sequences);
+            dispatch_take_from_replicas(s, task);
         if (task->ticket.cancel_step > 0)
             histogram_add(&s->metrics.cancel_steps,
                           (double)(1 + s->replicas.replica[replica].n_steps - task->ticket.cancel_step));

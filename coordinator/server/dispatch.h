@@ -17,8 +17,8 @@ void dispatch_wait(struct server *s, struct task *task, enum turn_kind kind);
 /* A task that has been admitted, perhaps before a drain began, is one of the open requests that may finish. Once the
  * server stops no task gets here: all open ones have been answered. */
 void dispatch_submit(struct server *s, struct task *task);
-/* This many sequences of the client have left the engines. */
-void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences);
+/* The task, whose client is there, has left the engines. */
+void dispatch_take_from_replicas(struct server *s, struct task *task);
 
 /* enter.c: with a single model it is known before the message is parsed. */
 void enter_only(struct server *s, struct task *task);

@@ -27,7 +27,7 @@ void server_client_left(void *server, struct client *c)
         client_remove_task(task);
         server_cancel(s, task, FINISH_CANCELLED);
     }
-    dispatch_take_from_replicas(s, c, c->n_in_replicas); /* tasks that remain there have no client */
+    s->n_at_replicas -= c->n_in_replicas > 0; /* tasks that remain there have no client */
     s->metrics.n_lost_clients += open;
 }
 

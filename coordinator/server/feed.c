@@ -20,6 +20,21 @@ static int choose_replica(const struct server *s, const struct task *task, int s
     return models_choose(&s->models, task->ticket.model, task->ticket.set, task->served, spare);
 }
 
+/* n: more sequences of one who has *n_own. *n_any: how many have any. */
+static void count_sequences(int n, int *n_own, int *n_any)
+{
+    *n_any -= *n_own > 0;
+    *n_own += n;
+    *n_any += *n_own > 0;
+}
+
+static void count_at_replicas(struct server *s, const struct task *task, int n)
+{
+    struct client *c = task->ticket.client;
+    count_sequences(n, &c->n_in_replicas, &s->n_at_replicas);
+    count_sequences(n, &task->ticket.party->n_in_replicas, &c->n_at_replicas);
+}
+
 /* Gives the task to a replica, on whose set it uses its model from now on. */
 static void give_replica(struct server *s, struct task *task, int replica)
 {
@@ -27,15 +42,13 @@ static void give_replica(struct server *s, struct task *task, int replica)
     if (set != task->ticket.set)
         placement_move(&s->models.placement, task->ticket.model, task->ticket.set, set, seconds_now());
     task->ticket.set = set;
-    s->n_at_replicas += task->ticket.client->n_in_replicas == 0;
-    task->ticket.client->n_in_replicas += task->ticket.n_sequences;
+    count_at_replicas(s, task, task->ticket.n_sequences);
     replicas_submit(&s->replicas, task, replica);
 }
 
-void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences)
+void dispatch_take_from_replicas(struct server *s, struct task *task)
 {
-    s->n_at_replicas -= n_sequences > 0 && n_sequences == c->n_in_replicas;
-    c->n_in_replicas -= n_sequences;
+    count_at_replicas(s, task, -task->ticket.n_sequences);
 }
 
 /* A replica has somewhat more sequences than it runs, so that no slot is ever idle; the others wait here, where clients
@@ -46,12 +59,20 @@ static int spare_places(const struct server *s)
     return replicas_max_seqs(&s->replicas) / (n > 0 ? n : 1) / SPARE_SHARE;
 }
 
-/* Does this client have less than its share at the replicas? Then its task does not wait until others have finished:
- * schedulers give it its turn. */
-static bool is_below_share(const struct server *s, const struct client *c)
+/* The share of one who has n of the places, if n_any have some. */
+static int share_of(int places, int n, int n_any)
 {
-    int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
-    return c->n_in_replicas < places / (others + 1);
+    return places / (n_any - (n > 0) + 1);
+}
+
+/* Does the task's party have less than its share of its client's share at the replicas? Then the task does not wait
+ * until others have finished: schedulers give it its turn. */
+static bool is_below_share(const struct server *s, const struct task *task)
+{
+    const struct client *c = task->ticket.client;
+    int n = task->ticket.party->n_in_replicas;
+    int of_client = share_of(replicas_max_seqs(&s->replicas), c->n_in_replicas, s->n_at_replicas);
+    return n < share_of(of_client, n, c->n_at_replicas);
 }
 
 void dispatch_submit(struct server *s, struct task *task)
@@ -67,7 +88,7 @@ void dispatch_submit(struct server *s, struct task *task)
         return;
     }
     task->ticket.queued = seconds_now();
-    if (task->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, task->ticket.client))
+    if (turns_has_none(&s->turns[TURN_REPLICA], task->ticket.party) && is_below_share(s, task))
         give_replica(s, task, choose_replica(s, task, -1));
     else
         dispatch_wait(s, task, TURN_REPLICA);
@@ -115,18 +136,14 @@ void server_feed(struct server *s)
         feed_replicas(s);
 }
 
-static void check_times(struct server *s, struct turns *t, double now)
+static void check_time(struct server *s, struct task *task, double now)
 {
-    for (struct client *c = s->clients.first; c != NULL && t->n > 0; c = c->next)
-        for (struct task *task = c->turn[t->kind].first, *next; task != NULL; task = next) {
-            int64_t limit = task->message.generate.timeout_ms;
-            next = task->ticket.turn_next;
-            if (limit <= 0 || now - task->arrived < 1e-3 * (double)limit)
-                continue;
-            turns_remove(t, task);
-            (void)protocol_fail(&task->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
-            server_refuse(s, task);
-        }
+    int64_t limit = task->message.generate.timeout_ms;
+    if (limit <= 0 || now - task->arrived < 1e-3 * (double)limit)
+        return;
+    turns_remove(&s->turns[task->ticket.waits_for], task);
+    (void)protocol_fail(&task->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
+    server_refuse(s, task);
 }
 
 void server_check_times(struct server *s)
@@ -135,6 +152,10 @@ void server_check_times(struct server *s)
     if (s->turns[TURN_REPLICA].n + s->turns[TURN_MODEL].n == 0 || now - s->times_checked < CHECK_SECONDS)
         return;
     s->times_checked = now;
-    check_times(s, &s->turns[TURN_REPLICA], now);
-    check_times(s, &s->turns[TURN_MODEL], now);
+    for (struct client *c = s->clients.first; c != NULL; c = c->next)
+        for (struct task *task = c->tasks, *next; task != NULL; task = next) {
+            next = task->ticket.next;
+            if (task->ticket.waits && (task->ticket.waits_for == TURN_REPLICA || task->ticket.waits_for == TURN_MODEL))
+                check_time(s, task, now);
+        }
 }

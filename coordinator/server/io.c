@@ -140,7 +140,7 @@ static void set_gauges(struct server *s)
 {
     s->metrics.n_clients = s->clients.n;
     s->metrics.n_open_tasks = s->n_open;
-    s->metrics.n_unassigned = s->turns[TURN_REPLICA].n_sequences;
+    s->metrics.n_unassigned = s->turns[TURN_REPLICA].all.n_sequences;
     s->metrics.backlog = s->clients.backlog;
     s->metrics.draining = s->state >= SERVER_DRAINING;
     s->metrics.n_lost_log_lines = access_log_lost(&s->log);

@@ -53,6 +53,9 @@ static const struct opt rows[] = {
             "client with the most first (default 2048)"),
     INTEGER("max-queue-per-client", max_queue_per_client, 0, 1 << 20, 0,
             "the same for one connection (default 0: whatever others leave)"),
+    INTEGER("max-queue-per-party", max_queue_per_party, 0, 1 << 20, 0,
+            "the same for each name (on_behalf_of) for which one connection asks, as a gateway does for its clients "
+            "(default 0: whatever others leave)"),
     INTEGER("max-priority", max_priority, INT32_MIN, INT32_MAX, 0,
             "the most urgent \"priority\" that a request may have; lower is more urgent (default 0: no request goes "
             "before others)"),

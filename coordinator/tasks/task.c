@@ -128,6 +128,7 @@ static int open_choices(struct task *task, int i)
     choices->owner = task;
     choices->prediction = &task->prediction;
     choices->client = task->asker;
+    choices->party = task->party;
     choices->priority = g->priority;
     choices->deadline = g->timeout_ms > 0 ? task->arrived + 1e-3 * (double)g->timeout_ms : 0;
     return 0;

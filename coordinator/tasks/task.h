@@ -11,6 +11,7 @@
 #include <zmq.h>
 
 struct client;
+struct party;
 
 /* The main thread's state of a choice while it is generated. */
 struct choice_progress {
@@ -27,6 +28,7 @@ struct characters {
 /* The I/O thread's notes on a task, which no other thread reads, whoever owns the task. */
 struct ticket {
     struct client *client; /* NULL: gone, nothing is to be sent */
+    struct party *party;   /* of the client */
     struct task *previous, *next;
     struct protocol_error verdict; /* the reason of its cancellation; becomes its error when it returns */
     bool submitted, in_replica;    /* handed to a replica, and not returned yet */
@@ -60,6 +62,7 @@ struct work {
 struct task {
     uint64_t number; /* from 1; names the task to a thread that does not own it */
     uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
+    uint64_t party;  /* number of the one on whose behalf it asked, of that connection's; 0: none */
     double arrived;
     size_t message_bytes;  /* as it came */
     size_t held_bytes;     /* approximate memory of the task and its message; counted by the server */

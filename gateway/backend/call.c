@@ -157,6 +157,29 @@ static json_t *no_backend(const struct pool *p, const char *model)
     return failure(404, "model", text, 0);
 }
 
+/* The beginning of a message on behalf of the party. */
+static json_t *begin_message(const char *party)
+{
+    json_t *message = json_object();
+    if (party[0] != '\0')
+        (void)json_object_set_new(message, "on_behalf_of", json_string(party));
+    return message;
+}
+
+/* The party for this backend: servers of older versions refuse the field. */
+static const char *party_for(const struct call *c, const struct backend *b)
+{
+    return json_is_true(json_object_get(b->models, "on_behalf_of")) ? c->party : "";
+}
+
+static int send_message(struct call *c, struct backend *b, struct err *e)
+{
+    size_t skipped = party_for(c, b)[0] == '\0' ? c->party_bytes : 0;
+    if (c->party_bytes > 0)
+        c->text[c->party_bytes] = skipped > 0 ? '{' : ',';
+    return connection_send_text(&b->connection, c->text + skipped, c->bytes - skipped, e);
+}
+
 /* Sends the call to a backend, or ends it. true: it is in flight. */
 static bool dispatch(struct pool *p, struct call *c, struct backend *b)
 {
@@ -171,7 +194,7 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
     }
     c->n_tries++;
     join_backend(c, b);
-    if (connection_send_text(&b->connection, c->text, c->bytes, &e) == 0) {
+    if (send_message(c, b, &e) == 0) {
         residence_sent(b, c->model);
         return true;
     }
@@ -188,6 +211,17 @@ static bool wants_name(const struct pool *p, const char *model)
     return false;
 }
 
+static void write_message(struct call *c, const json_t *message)
+{
+    json_t *whole = begin_message(c->party);
+    c->party_bytes = c->party[0] != '\0' ? strlen("{\"on_behalf_of\":\"\"") + strlen(c->party) : 0;
+    if (json_object_update(whole, (json_t *)message) == 0 &&
+        json_object_set_new(whole, "request_id", json_string(c->id)) == 0)
+        c->text = json_text(whole, JSON_COMPACT);
+    c->bytes = c->text != NULL ? strlen(c->text) : 0;
+    json_decref(whole);
+}
+
 static struct call *make_call(struct pool *p, const struct call_setup *s)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -201,9 +235,8 @@ static struct call *make_call(struct pool *p, const struct call_setup *s)
     (void)snprintf(c->id, sizeof c->id, "%.*s.%llx", POOL_NAME_BYTES, s->name, (unsigned long long)c->serial);
     if (wants_name(p, s->model) && json_object_get(s->message, "model") == NULL)
         (void)json_object_set_new(s->message, "model", json_string(s->model));
-    if (json_object_set_new(s->message, "request_id", json_string(c->id)) == 0)
-        c->text = json_text(s->message, JSON_COMPACT);
-    c->bytes = c->text != NULL ? strlen(c->text) : 0;
+    (void)snprintf(c->party, sizeof c->party, "%s", s->party);
+    write_message(c, s->message);
     if (c->text != NULL && c->model != NULL)
         return c;
     free(c->model);
@@ -216,7 +249,9 @@ struct call *pool_ask(struct pool *p, const struct call_setup *s)
 {
     struct call *c = NULL;
     json_t *wrong = NULL;
-    if (s->model[0] == '\0' && s->backend == NULL && !is_only_model(p))
+    if (json_object_get(s->message, "on_behalf_of") != NULL)
+        wrong = failure(400, "on_behalf_of", "unknown field: only the gateway says on whose behalf it asks", 0);
+    else if (s->model[0] == '\0' && s->backend == NULL && !is_only_model(p))
         wrong = failure(400, "model", "missing: several models are served, expected the name of one", 0);
     else if ((c = make_call(p, s)) == NULL)
         wrong = failure(500, "", "out of host memory: a request", 0);
@@ -236,7 +271,9 @@ void call_cancel(struct call *c)
     struct backend *b = c->backend;
     struct err e = {0};
     if (b->connection.up && !b->connection.gone) {
-        json_t *message = json_pack("{s:s, s:s}", "op", "cancel", "request_id", c->id);
+        json_t *message = begin_message(party_for(c, b)); /* so it does not overtake the request */
+        (void)json_object_set_new(message, "op", json_string("cancel"));
+        (void)json_object_set_new(message, "request_id", json_string(c->id));
         (void)connection_send(&b->connection, message, &e);
         json_decref(message);
     }

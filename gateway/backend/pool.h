@@ -16,6 +16,7 @@
 #define POOL_MAX_BACKENDS 256
 #define POOL_BUCKETS      16384 /* size of the hash of calls: a power of two */
 #define POOL_NAME_BYTES   100   /* bytes of a client's name for its request */
+#define POOL_PARTY_BYTES  64    /* of the name on whose behalf a call is made, its NUL included */
 #define POOL_ANY_MODEL    ""
 
 enum backend_state {
@@ -66,11 +67,12 @@ struct pool {
     double was_ready;             /* when a backend was ready last */
 };
 
-/* A question to a backend. The message has everything but request_id, which the pool adds. Borrowed: the model and
- * the name. */
+/* A question to a backend. The message has everything but request_id and on_behalf_of, which the pool adds.
+ * Borrowed: the model, the name and the party. */
 struct call_setup {
     const char *model;       /* POOL_ANY_MODEL: the only one */
     const char *name;        /* the client's name for the request; "" */
+    const char *party;       /* on whose behalf, in printable ASCII without quotes and backslashes; "": nobody's */
     json_t *message;         /* the pool decrefs it */
     double tokens;           /* maximum number of tokens that it may cost */
     struct backend *backend; /* ask only this one; NULL: choose */
@@ -87,7 +89,8 @@ struct call {
     struct call_setup setup; /* message: NULL */
     char *text;              /* of the message, which is kept until something comes back */
     size_t bytes;
-    char id[128];
+    size_t party_bytes; /* of the text up to the comma after on_behalf_of, which not every backend gets; 0: none */
+    char id[128], party[POOL_PARTY_BYTES];
     char *model;
     bool is_fixed; /* no other backend will do */
     int n_tries;

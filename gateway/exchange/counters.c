@@ -20,6 +20,7 @@ void counters_take(struct counters *c, size_t route, const struct tally *t)
 {
     int digit = t->left ? 0 : t->status / 100 % 6;
     c->requests[route < COUNTER_ROUTES ? route : COUNTER_ROUTES - 1][digit]++;
+    c->over_limit += t->over_limit;
     c->asked += t->is_generate;
     if (t->is_generate && digit >= 4)
         c->faults[digit - 4]++;
@@ -96,6 +97,7 @@ void counters_write(const struct counters *c, const char *(*route_name)(const vo
                  "lockstep_gateway_tokens_total{kind=\"prompt\"} %llu\n"
                  "lockstep_gateway_tokens_total{kind=\"completion\"} %llu\n",
                  c->running, (unsigned long long)c->prompt_tokens, (unsigned long long)c->completion_tokens);
+    write_counter("lockstep_gateway_over_limit_total", "Requests beyond --max-requests-per-party.", c->over_limit, to);
     write_histogram(&c->total, "request_seconds", "Time from the complete request to the end of its answer.", to);
     write_histogram(&c->first_token, "first_token_seconds", "Time from the complete request to the first token.", to);
     write_histogram(&c->queue, "queue_seconds", "Time that a request waited in the backend.", to);

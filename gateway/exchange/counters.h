@@ -19,6 +19,7 @@ struct counters {
     struct seconds_histogram total, first_token, queue, compute, backend, overhead;
     uint64_t asked, faults[2]; /* text requests: all; those answered 4xx, 5xx */
     uint64_t prompt_tokens, completion_tokens;
+    uint64_t over_limit; /* requests beyond those that their party may have at once */
     int running;
 };
 

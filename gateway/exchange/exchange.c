@@ -148,6 +148,7 @@ void exchange_ask(struct exchange *x, const struct exchange_question *asked)
     x->questions = q;
     const struct call_setup s = {.model = asked->model,
                                  .name = x->id,
+                                 .party = x->party,
                                  .message = asked->message,
                                  .tokens = guess_tokens(x, asked->message),
                                  .backend = asked->backend,
@@ -399,6 +400,8 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     key_counts_take(&g->key_counts, t);
     answer_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
+    if (x->entered)
+        parties_leave(&g->parties, x->party);
     g->trims = g->trims || t->bytes_in + t->bytes_out > TRIM_BYTES;
     fault_make_utf8(c->head->path);
     const struct request_line line = {

@@ -17,6 +17,8 @@ struct exchange {
     const struct dialect *dialect;     /* the route's at first */
     const struct framing *framing;     /* of an answer without a fault; NULL: none */
     char id[POOL_NAME_BYTES + 1];      /* X-Request-Id: the client's, or generated */
+    char party[POOL_PARTY_BYTES];      /* on whose behalf backends are asked; "": nobody's */
+    bool entered;                      /* it is counted among its party's requests */
     char tail[2][EXCHANGE_TAIL_BYTES]; /* the text that stands for "{}" in the route's path */
     int64_t created;                   /* seconds since 1970 */
     double begun, last_output;

@@ -7,6 +7,7 @@
 #include "gateway/exchange/counters.h"
 #include "gateway/exchange/key_counts.h"
 #include "gateway/exchange/key_file.h"
+#include "gateway/exchange/parties.h"
 #include "gateway/exchange/request_log.h"
 #include "gateway/http/server.h"
 #include "gateway/loop/loop.h"
@@ -55,6 +56,7 @@ struct gateway {
     struct http_server server;
     struct key_file keys;
     struct key_counts key_counts;
+    struct parties parties;
     struct request_log log;
     struct counters counters;
     struct answer_counts models;

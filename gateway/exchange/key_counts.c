@@ -25,6 +25,7 @@ void key_counts_take(struct key_counts *c, const struct tally *t)
     if (k == NULL)
         return;
     k->requests++;
+    k->over_limit += t->over_limit;
     k->prompt_tokens += (uint64_t)t->prompt_tokens;
     k->completion_tokens += (uint64_t)t->completion_tokens;
 }
@@ -38,6 +39,11 @@ void key_counts_write(const struct key_counts *c, struct bytes *to)
     for (const struct key_count *k = c->one; k < c->one + c->n; k++)
         bytes_format(to, "lockstep_gateway_key_requests_total{key=\"%s\"} %llu\n", k->name,
                      (unsigned long long)k->requests);
+    bytes_text(to, "# HELP lockstep_gateway_key_over_limit_total Requests of these beyond --max-requests-per-party.\n"
+                   "# TYPE lockstep_gateway_key_over_limit_total counter\n");
+    for (const struct key_count *k = c->one; k < c->one + c->n; k++)
+        bytes_format(to, "lockstep_gateway_key_over_limit_total{key=\"%s\"} %llu\n", k->name,
+                     (unsigned long long)k->over_limit);
     bytes_text(to, "# HELP lockstep_gateway_key_tokens_total Tokens of requests by the name of their API key.\n"
                    "# TYPE lockstep_gateway_key_tokens_total counter\n");
     for (const struct key_count *k = c->one; k < c->one + c->n; k++)

@@ -7,7 +7,7 @@
 
 struct key_count {
     char name[KEY_NAME_BYTES];
-    uint64_t requests, prompt_tokens, completion_tokens;
+    uint64_t requests, over_limit, prompt_tokens, completion_tokens;
 };
 
 /* A name that no key has any more keeps its numbers until the gateway ends. */

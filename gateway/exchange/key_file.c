@@ -3,6 +3,7 @@
 #include "base/log.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #define LOOK_SECONDS 1
 
@@ -19,6 +20,19 @@ static bool has_changed(struct key_file *f)
            now.st_mtim.tv_nsec != before.st_mtim.tv_nsec;
 }
 
+/* Takes over the keys. One that was there before keeps its number. */
+static void take_keys(struct key_file *f, const struct keys *keys)
+{
+    for (struct key *k = keys->one; k < keys->one + keys->n; k++) {
+        const struct key *old = f->keys.one, *end = f->keys.one + f->keys.n;
+        while (old < end && strcmp(old->text, k->text) != 0)
+            old++;
+        k->number = old < end ? old->number : ++f->last_number;
+    }
+    keys_free(&f->keys);
+    f->keys = *keys;
+}
+
 static void read_again(struct due *d)
 {
     struct key_file *f = (struct key_file *)((char *)d - offsetof(struct key_file, look));
@@ -31,19 +45,20 @@ static void read_again(struct due *d)
         log_warn("%s; the keys stay as they were", e.text);
         return;
     }
-    keys_free(&f->keys);
-    f->keys = keys;
+    take_keys(f, &keys);
     log_note("--api-keys %s: %zu keys are in force from now on", f->path, keys.n);
 }
 
 int key_file_open(struct key_file *f, const char *path, struct loop *l, struct err *e)
 {
+    struct keys keys;
     *f = (struct key_file){.path = path, .loop = l, .looks = {.seconds = LOOK_SECONDS, .come = read_again}};
     if (path == NULL)
         return 0;
     (void)has_changed(f);
-    if (keys_read(&f->keys, path, e) != 0)
+    if (keys_read(&keys, path, e) != 0)
         return -1;
+    take_keys(f, &keys);
     loop_add_list(l, &f->looks);
     due_set(l, &f->looks, &f->look);
     return 0;

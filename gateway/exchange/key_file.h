@@ -10,8 +10,9 @@
 
 struct key_file {
     struct keys keys;
-    const char *path; /* borrowed */
-    struct stat seen; /* of the file that was read last, well or not */
+    uint64_t last_number; /* of a key */
+    const char *path;     /* borrowed */
+    struct stat seen;     /* of the file that was read last, well or not */
     struct loop *loop;
     struct due_list looks;
     struct due look;

@@ -5,6 +5,7 @@
 #include "base/err.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define KEY_BYTES      256 /* bytes of a key, at most 255 */
 #define KEY_NAME_BYTES 64
@@ -13,6 +14,7 @@
 struct key {
     char text[KEY_BYTES];      /* the rest is zero */
     char name[KEY_NAME_BYTES]; /* "": it has none */
+    uint64_t number;           /* given by key_file.h, the same for as long as the file has the key */
 };
 
 struct keys {

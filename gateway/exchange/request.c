@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RETRY_MS 1000 /* of a client that has as many requests as it may have */
+
 #define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of an AWS client; the signature is not verified */
 
 /* Does the path match the pattern? tail: the match of each "{}". */
@@ -122,18 +124,42 @@ static struct fault key_fault(const struct exchange *x)
     return f;
 }
 
-/* May the request be served? Notes the name of its key. */
+/* May the request be served? Notes the name of its key, and its party. */
 static bool may(struct exchange *x)
 {
     bool open = x->route != NULL && (x->route->access == ROUTE_OPEN || x->route->access == ROUTE_PAGE);
-    if (x->gateway->keys.keys.one == NULL || open)
+    if (open)
         return true;
+    if (x->gateway->keys.keys.one == NULL) {
+        party_name(NULL, x->conn->peer, x->party);
+        return true;
+    }
     if (x->route != NULL && x->route->access == ROUTE_METRICS && x->gateway->open_metrics)
         return true;
     const struct key *k = find_key(x);
-    if (k != NULL)
-        memcpy(x->tally.key, k->name, sizeof k->name);
-    return k != NULL;
+    if (k == NULL)
+        return false;
+    memcpy(x->tally.key, k->name, sizeof k->name);
+    party_name(k, x->conn->peer, x->party);
+    return true;
+}
+
+/* Counts the request among its party's, unless it watches. -1 and the fault: these are too many. */
+static int enter_party(struct exchange *x, struct fault *f)
+{
+    struct parties *p = &x->gateway->parties;
+    if (x->party[0] == '\0' || x->route->access == ROUTE_METRICS)
+        return 0;
+    x->entered = parties_enter(p, x->party);
+    if (x->entered)
+        return 0;
+    x->tally.over_limit = true;
+    *f = fault_make(429, "",
+                    "%d requests of \"%s\" are being answered, expected at most that many at once "
+                    "(--max-requests-per-party)",
+                    p->most, x->party);
+    f->retry_ms = RETRY_MS;
+    return -1;
 }
 
 /* A browser's preflight for another origin: the answer is in the headers of every response. */
@@ -205,7 +231,7 @@ static void serve_request(struct exchange *x)
     if (f.status == 0 && is_packed(x))
         f = fault_make(415, "", "Content-Encoding: found \"%.40s\", expected none: bodies are read as they are",
                        exchange_header(x, "content-encoding"));
-    if (f.status != 0)
+    if (f.status != 0 || enter_party(x, &f) != 0)
         exchange_fail(x, &f);
     else
         x->route->start(x); /* NOLINT(clang-analyzer-core.NullDereference): without a route f is a fault */

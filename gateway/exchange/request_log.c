@@ -94,6 +94,8 @@ void request_log_put(struct request_log *l, const struct request_line *line)
     (void)json_object_set_new(o, "path", json_string(line->path));
     (void)json_object_set_new(o, "request_id", json_string(line->id));
     (void)json_object_set_new(o, "status", json_integer(t->status));
+    if (t->over_limit)
+        (void)json_object_set_new(o, "over_limit", json_true());
     if (t->left)
         (void)json_object_set_new(o, "left", json_true());
     (void)json_object_set_new(o, "bytes_in", json_integer((json_int_t)t->bytes_in));

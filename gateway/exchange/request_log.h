@@ -13,6 +13,7 @@
 struct tally {
     int status;
     bool left, is_generate;   /* the client left; the request was for text */
+    bool over_limit;          /* refused: its party had as many requests as it may have */
     char key[KEY_NAME_BYTES]; /* the name of the client's key; "": none */
     char model[512];
     int64_t prompt_tokens, completion_tokens;

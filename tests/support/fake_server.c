@@ -306,8 +306,9 @@ static void operate(struct fake_server *s, const struct peer *p, json_t *m)
         answer(s, p, json_pack("{s:s, s:s?, s:O}", "status", "ok", "request_id", id, "models", s->models));
     } else if (strcmp(op, "models") == 0) {
         answer(s, p,
-               json_pack("{s:s, s:s?, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "models", "id",
-                         s->model != NULL ? s->model : "fake", "vocab_size", FAKE_VOCAB));
+               json_pack("{s:s, s:s?, s:b, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "on_behalf_of",
+                         s->knows_parties, "models", "id", s->model != NULL ? s->model : "fake", "vocab_size",
+                         FAKE_VOCAB));
     } else if (strcmp(op, "tokenize") == 0) {
         answer(s, p,
                json_pack("{s:s, s:s?, s:[i,i], s:i}", "status", "ok", "request_id", id, "token_ids", 7, 8, "count", 2));

@@ -21,6 +21,7 @@ struct fake_server {
     const char *metrics;       /* set before the start: further lines of `metrics`, or NULL */
     const char *_Atomic state; /* in the answer to health; NULL: the word "health" */
     double step_seconds;       /* set before the start: seconds between tokens of a stream; 0: all at once */
+    bool knows_parties;        /* set before the start: `models` says that it knows on_behalf_of */
     bool stays;                /* "vanish" is answered like any other prompt */
     bool curve;                /* set before the start: with keys, admitting one client */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];

@@ -224,7 +224,7 @@ struct request *schedule_add(struct schedule *run, const struct request_rules *r
 
 /* ---- invariants of every plan ---- */
 
-static struct request *in_slot(struct schedule *run, int slot)
+static struct request *in_slot(const struct schedule *run, int slot)
 {
     for (int i = 0; i < run->s.n_running; i++)
         if (run->s.running[i]->slot == slot)
@@ -238,22 +238,29 @@ static bool is_before(const struct request *a, const struct request *b)
     return a->priority < b->priority || (a->priority == b->priority && a->arrival < b->arrival);
 }
 
-static int place_in_queue(const struct schedule *run, const struct request *r)
+/* Returns whether w, which waits, ran fewer sequences when start i of the plan was made than its owner ran then: a
+ * party, or a client. */
+static bool ran_fewer(const struct schedule *run, const struct plan *p, int i, const struct sharer *w,
+                      const struct sharer *r)
 {
-    int n = 0;
-    for (int i = 0; i < run->s.n_running; i++)
-        n += run->s.running[i]->queue == r->queue && is_before(run->s.running[i], r);
-    return n;
+    int n = r->n_running;
+    for (; i < p->n_starts; i++) {
+        const struct sharer *party = &in_slot(run, p->start[i].slot)->queue->as;
+        n -= party == r || party->client == r;
+    }
+    return w->n_running < n;
 }
 
-/* Tells whether the waiting w was overtaken by the started r. Clients take turns. */
-static bool is_overtaken(const struct schedule *run, const struct request *w, const struct request *r)
+/* Tells whether the waiting w was overtaken by start i. Clients take turns, and the parties of a client. */
+static bool is_overtaken(const struct schedule *run, const struct request *w, const struct plan *p, int i)
 {
+    const struct request *r = in_slot(run, p->start[i].slot);
+    const struct sharer *a = &w->queue->as, *b = &r->queue->as;
     if (w->queue == r->queue)
         return is_before(w, r);
     if (w->queue->passed || w->priority != r->priority)
         return !w->queue->passed && w->priority < r->priority;
-    return w->queue->n_running < place_in_queue(run, r);
+    return a->client == b->client ? ran_fewer(run, p, i, a, b) : ran_fewer(run, p, i, a->client, b->client);
 }
 
 /* No waiting request is overtaken, and a new sequence's parameters are the request's own, in terms of its own
@@ -267,7 +274,7 @@ static void check_starts(struct schedule *run, const struct plan *p)
         assert_memory_equal(&p->start[i].sampling, &want, sizeof want);
         for (int k = 0; k < run->s.n_queues; k++)
             for (int at = 0; at < run->s.queue[k]->n_waiting; at++)
-                assert_false(is_overtaken(run, run->s.queue[k]->waiting[at], r));
+                assert_false(is_overtaken(run, run->s.queue[k]->waiting[at], p, i));
         run->last_fed[r->index] = r->n_fed;
         run->drafted[r->index] = false;
         for (int k = 0; k < p->n_seqs; k++)
@@ -480,7 +487,8 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
         for (int k = 0; k < p->n_seqs; k++)
             in_plan = in_plan || p->seq[k].slot == r->slot;
         if (r->n_fed < known && (int)r->output.n + r->n_in_flight < r->rules->max_tokens)
-            assert_true(full || r->queue->left[ROOM_TOKENS] <= 0 || windows_are_short(s));
+            assert_true(full || r->queue->as.left[ROOM_TOKENS] <= 0 || r->queue->as.client->left[ROOM_TOKENS] <= 0 ||
+                        windows_are_short(s));
         if (!in_plan && r->n_fed >= known)
             assert_int_equal((int)r->output.n + r->n_in_flight, r->rules->max_tokens);
     }

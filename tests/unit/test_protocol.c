@@ -380,6 +380,61 @@ static void checks_the_envelope(void **state)
     close_trial(&t);
 }
 
+/* The name on whose behalf a message asks is found before the rest is parsed, and only in front. */
+static void finds_the_party(void **state)
+{
+    (void)state;
+    char name[PROTOCOL_MAX_ID_BYTES + 1], id[200], json[400];
+    struct trial t;
+    static const struct {
+        const char *json, *name;
+    } found[] = {
+        {"{\"on_behalf_of\":\"ann@site\",\"prompt\":\"p\"}", "ann@site"},
+        {" {\n\t\"on_behalf_of\" : \"key 7\"", "key 7"},
+        {"{\"on_behalf_of\":\" x ", ""},
+        {"{\"on_behalf_of\":\"\"}", ""},
+        {"{\"on_behalf_of\":\"a\\u0062\"}", ""},
+        {"{\"on_behalf_of\":\"\xc3\xa4\"}", ""},
+        {"{\"on_behalf_of\":7}", ""},
+        {"{\"on_behalf_o\":\"a\"}", ""},
+        {"{\"prompt\":\"p\",\"on_behalf_of\":\"a\"}", ""},
+        {"{\"on_behalf_of\"", ""},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
+        for (size_t n = 0; n <= strlen(found[i].json); n++) { /* cut short anywhere, at the end of its memory */
+            char *copy = malloc(n + 1);
+            memcpy(copy + 1, found[i].json, n);
+            protocol_find_party(copy + 1, n, name);
+            assert_true(name[0] == '\0' || strcmp(name, found[i].name) == 0);
+            if (n == strlen(found[i].json))
+                assert_string_equal(name, found[i].name);
+            free(copy);
+        }
+    memset(id, 'x', sizeof id);
+    id[129] = '\0';
+    (void)snprintf(json, sizeof json, "{\"on_behalf_of\": \"%s\", \"prompt\": \"p\"}", id + 1);
+    (void)good(&t, json);
+    assert_string_equal(t.m.party, id + 1);
+    close_trial(&t);
+#define EXPECTED                                                                                                    \
+    "expected the first member of the message, a string of 1 to 128 printable ASCII characters without quotes and " \
+    "backslashes"
+    (void)snprintf(json, sizeof json, "{\"on_behalf_of\": \"%s\", \"prompt\": \"p\"}", id);
+    bad(json, 400, "on_behalf_of", EXPECTED);
+    bad("{\"prompt\": \"p\", \"on_behalf_of\": \"a\"}", 400, "on_behalf_of", EXPECTED);
+    bad("{\"on_behalf_of\": \"\", \"prompt\": \"p\"}", 400, "on_behalf_of", EXPECTED);
+    bad("{\"on_behalf_of\": \"a\\u0000\", \"prompt\": \"p\"}", 400, "on_behalf_of", EXPECTED);
+    bad("{\"on_behalf_of\": 7, \"prompt\": \"p\"}", 400, "on_behalf_of", EXPECTED);
+    bad("{\"prompt\": \"p\", \"parameters\": {\"on_behalf_of\": \"a\"}}", 400, "parameters.on_behalf_of",
+        "belongs at the top of the message, not in \"parameters\"");
+    bad("{\"on_behalf_of\": \"a\", \"prompt\": \"p\", \"on_behalf_of\": \"b\"}", 400, "on_behalf_of",
+        "message: not valid JSON: line 1, column 51: duplicate object key near '\"on_behalf_of\"'");
+    (void)good(&t, "{\"on_behalf_of\": null, \"prompt\": \"p\"}");
+    assert_string_equal(t.m.party, "");
+    close_trial(&t);
+}
+
 static void refuses_bad_json(void **state)
 {
     (void)state;
@@ -552,6 +607,7 @@ int main(void)
         cmocka_unit_test(refuses_what_others_have),
         cmocka_unit_test(takes_operations),
         cmocka_unit_test(checks_the_envelope),
+        cmocka_unit_test(finds_the_party),
         cmocka_unit_test(refuses_bad_json),
         cmocka_unit_test(bounds_messages),
         cmocka_unit_test(counts_parts),

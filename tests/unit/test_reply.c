@@ -328,12 +328,12 @@ static void operations(void **state)
     expect(reply_metrics(NULL, "a 1\n", 4, &n), &n,
            "{\"status\":\"ok\",\"op\":\"metrics\",\"content_type\":\"text/plain; version=0.0.4\",\"text\":\"a 1\\n\"}");
     struct reply_model m = {"m", "llama", "bf16", 2, 1, 100, 64, NULL, "ready", .bytes = -1};
-    expect(
-        reply_models(NULL, &m, 1, 1 << 24, &n), &n,
-        "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":16777216,\"models\":[{\"id\":\"m\","
-        "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,"
-        "\"chat_template\":"
-        "null,\"state\":\"ready\"}]}");
+    expect(reply_models(NULL, &m, 1, 1 << 24, &n), &n,
+           "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":16777216,\"on_behalf_of\":true,"
+           "\"models\":[{\"id\":\"m\","
+           "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,"
+           "\"chat_template\":"
+           "null,\"state\":\"ready\"}]}");
     m.variant = "kv-fp8";
     expect(reply_model(NULL, PROTOCOL_LOAD, &m, &n), &n,
            "{\"status\":\"ok\",\"op\":\"load\",\"model\":{\"id\":\"m\",\"family\":\"llama\",\"dtype\":\"bf16\","
@@ -344,7 +344,8 @@ static void operations(void **state)
         {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 900, 50, 0.5, NULL, NULL},
         {"b", .ranks = 1, .n_replicas = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(reply_models(NULL, many, 2, 1024, &n), &n,
-           "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","
+           "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"on_behalf_of\":true,"
+           "\"models\":[{\"id\":\"a\","
            "\"family\":\"gpt2\",\"dtype\":\"f32\",\"ranks\":1,\"groups\":1,\"vocab_size\":9,\"max_model_len\":8,"
            "\"chat_template\":\"default\",\"state\":\"ready\",\"bytes\":4096,\"pinned\":true,\"replicas\":2,"
            "\"running\":2,\"waiting\":1,"

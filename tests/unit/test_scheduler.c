@@ -72,6 +72,7 @@ static void random_arrival(struct schedule *run, int n_clients, uint64_t *seed)
     random_rules(&rules, seed);
     struct request *r = schedule_make(run, &rules, prompt, random_prompt(prompt, seed));
     r->client = random_below(seed, 3) == 0 ? (uint64_t)random_below(seed, n_clients) : 0;
+    r->party = (uint64_t)(r->index % 3);
     r->priority = random_below(seed, 4) == 0 ? random_below(seed, 5) - 2 : 0;
     r->deadline = random_below(seed, 6) == 0 ? run->now + 1 + random_below(seed, 60) : 0;
     assert_int_equal(scheduler_add(&run->s, r, run->now, &e), 0);

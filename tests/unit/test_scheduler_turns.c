@@ -8,7 +8,8 @@
 #define GREEDY 7
 #define HONEST 3
 
-static struct request *ask(struct schedule *run, uint64_t client, int n_prompt, int max_tokens, bool scores)
+static struct request *ask_for(struct schedule *run, uint64_t client, uint64_t party, int n_prompt, int max_tokens,
+                               bool scores)
 {
     struct err e = {0};
     struct request_rules rules = schedule_plain;
@@ -20,8 +21,14 @@ static struct request *ask(struct schedule *run, uint64_t client, int n_prompt, 
     rules.want_prompt_logprobs = scores;
     struct request *r = schedule_make(run, &rules, prompt, n_prompt);
     r->client = client;
+    r->party = party;
     assert_int_equal(scheduler_add(&run->s, r, run->now, &e), 0);
     return r;
+}
+
+static struct request *ask(struct schedule *run, uint64_t client, int n_prompt, int max_tokens, bool scores)
+{
+    return ask_for(run, client, 0, n_prompt, max_tokens, scores);
 }
 
 /* Steps until the request has its first token, or is finished; fails after `most` steps. */
@@ -175,6 +182,105 @@ static void shares_are_equal(void **state)
     schedule_close(&run);
 }
 
+#define GATEWAY 5
+
+/* A gateway asks on behalf of a greedy party and of an honest one, which gets its slot at once. */
+static void parties_take_turns(void **state)
+{
+    struct schedule run;
+    const struct scheduler_setup setup = schedule_setup(4, 64, 200);
+    (void)state;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 12; i++)
+        ask_for(&run, GATEWAY, GREEDY, 10, 60, false);
+    step_often(&run, 5);
+    assert_int_equal(run.s.n_running, 4);
+    for (int i = 0; i < 2; i++) /* its share */
+        await_token(&run, ask_for(&run, GATEWAY, HONEST, 10, 60, false), AT_ONCE);
+    assert_int_equal(run.s.stats.n_preemptions, 2);
+    struct request *third = ask_for(&run, GATEWAY, HONEST, 10, 60, false);
+    step_often(&run, 10);
+    assert_int_equal(third->output.n, 0);
+    schedule_drain(&run, 1);
+    schedule_close(&run);
+}
+
+/* A client of nine names gets no more than one without a name, in slots nor in the room of a step. */
+static void names_give_no_share(void **state)
+{
+    struct schedule run;
+    const struct scheduler_setup setup = schedule_setup(8, 64, 300);
+    int n = 0;
+    (void)state;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 18; i++)
+        ask_for(&run, GATEWAY, (uint64_t)i % 9, 10, 50, false);
+    step_often(&run, 4);
+    for (int i = 0; i < 8; i++)
+        ask(&run, HONEST, 10, 50, false);
+    step_often(&run, 6);
+    for (int i = 0; i < 20; i++, schedule_step(&run, 1)) {
+        n = 0;
+        for (int k = 0; k < run.s.n_running; k++)
+            n += run.s.running[k]->client == HONEST;
+        assert_int_equal(n, 4);
+    }
+    schedule_drain(&run, 1);
+    schedule_close(&run);
+}
+
+/* Long prompts of one party leave room for another's, and many parties' for another client's. */
+static void parties_share_a_step(void **state)
+{
+    struct schedule run;
+    const struct scheduler_setup setup = schedule_setup(8, 16, 200);
+    (void)state;
+    for (int n_parties = 1; n_parties <= 6; n_parties += 5) {
+        schedule_open(&run, &setup);
+        for (int i = 0; i < 6; i++)
+            ask_for(&run, GATEWAY, 1 + (uint64_t)(i % n_parties), 120, 1, false);
+        step_often(&run, 3);
+        await_token(&run, ask_for(&run, n_parties == 1 ? GATEWAY : HONEST, HONEST + 4, 7, 10, false), AT_ONCE);
+        schedule_drain(&run, 1);
+        schedule_close(&run);
+    }
+}
+
+/* Six parties together get no more of a step than one client's part, whatever the smallest part of each is. */
+static void parties_keep_to_their_client(void **state)
+{
+    struct schedule run;
+    const struct scheduler_setup setup = schedule_setup(14, 32, 200);
+    (void)state;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 6; i++)
+        ask_for(&run, GATEWAY, 1 + (uint64_t)i, 120, 1, false);
+    for (int i = 0; i < 8; i++)
+        ask(&run, HONEST, 2, 1, false);
+    schedule_step(&run, 1);
+    for (int i = 6; i < 14; i++)
+        assert_int_equal(run.request[i]->n_fed, 2);
+    schedule_drain(&run, 1);
+    schedule_close(&run);
+}
+
+/* If a client has to give way, its party with most sequences does. */
+static void the_party_with_most_gives_way(void **state)
+{
+    struct schedule run;
+    const struct scheduler_setup setup = schedule_setup(4, 64, 200);
+    (void)state;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 4; i++)
+        ask_for(&run, GATEWAY, i < 3 ? GREEDY : HONEST, 10, 60, false);
+    step_often(&run, 5);
+    await_token(&run, ask(&run, HONEST, 10, 60, false), AT_ONCE);
+    assert_int_equal(run.request[2]->n_preempted, 1);
+    assert_int_equal(run.request[3]->n_preempted, 0);
+    schedule_drain(&run, 1);
+    schedule_close(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +290,11 @@ int main(void)
         cmocka_unit_test(priorities_stay_strict),
         cmocka_unit_test(nobody_is_put_off_for_ever),
         cmocka_unit_test(shares_are_equal),
+        cmocka_unit_test(parties_take_turns),
+        cmocka_unit_test(names_give_no_share),
+        cmocka_unit_test(parties_share_a_step),
+        cmocka_unit_test(parties_keep_to_their_client),
+        cmocka_unit_test(the_party_with_most_gives_way),
     };
     return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
 }

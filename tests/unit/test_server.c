@@ -403,6 +403,45 @@ static void backlog(void **state)
     clients_close(&c);
 }
 
+/* A party lasts as long as it has tasks; beyond the limit names count as none. */
+static void parties(void **state)
+{
+    (void)state;
+    enum { MORE = CLIENT_PARTIES + 2 };
+    struct clients c = {0};
+    struct channel_name channel = {.number = 9, .fd = 5};
+    struct client *one = clients_find(&c, &channel);
+    struct task *task = calloc(MORE, sizeof *task);
+    char name[32];
+    client_add_task(one, &task[0], "");
+    assert_ptr_equal(task[0].ticket.party, &one->own);
+    assert_int_equal(task[0].asker, 9);
+    assert_int_equal(task[0].party, 0);
+    client_remove_task(&task[0]);
+    for (int i = 0; i < MORE; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        client_add_task(one, &task[i], name);
+    }
+    assert_int_equal(one->n_parties, CLIENT_PARTIES);
+    assert_string_equal(task[CLIENT_PARTIES - 1].ticket.party->name, "4095");
+    assert_ptr_equal(task[CLIENT_PARTIES].ticket.party, &one->own);
+    assert_int_equal(one->own.n_tasks, 2);
+    client_remove_task(&task[0]);
+    client_add_task(one, &task[0], "1"); /* known */
+    assert_ptr_equal(task[0].ticket.party, task[1].ticket.party);
+    assert_int_equal(one->n_parties, CLIENT_PARTIES - 1);
+    client_remove_task(&task[1]);
+    assert_string_equal(task[0].ticket.party->name, "1");
+    client_add_task(one, &task[1], "new"); /* never the number of another */
+    assert_int_equal(task[1].party, CLIENT_PARTIES + 1);
+    for (int i = 0; i < MORE; i++)
+        client_remove_task(&task[i]);
+    assert_int_equal(one->n_parties + one->own.n_tasks, 0);
+    assert_null(one->parties);
+    free(task);
+    clients_close(&c);
+}
+
 /* However often a request is cancelled, its replica is told once. */
 static void cancels(void **state)
 {
@@ -468,9 +507,9 @@ static void signal_wishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files),   cmocka_unit_test(mailboxes),
-        cmocka_unit_test(histograms), cmocka_unit_test(exposition),    cmocka_unit_test(backlog),
-        cmocka_unit_test(cancels),    cmocka_unit_test(signal_wishes),
+        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms), cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
+        cmocka_unit_test(parties),    cmocka_unit_test(cancels),     cmocka_unit_test(signal_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
