@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH 64
+#define MAX_DEPTH   64
+#define MAX_ID_TEXT ((size_t)1024) /* bytes of a request_id with escapes and quotes, and of blanks before it */
 
 static const char *const op_name[] = {"generate",   "cancel", "health", "metrics", "models", "tokenize",
                                       "detokenize", "load",   "unload", "pin",     "drain",  "shutdown"};
@@ -60,15 +61,19 @@ static int read_op(struct protocol_message *m, struct protocol_error *error)
                          json_string_value(op));
 }
 
+static bool is_id(const json_t *id)
+{
+    size_t n = json_string_length(id);
+    return json_is_string(id) && n >= 1 && n <= PROTOCOL_MAX_ID_BYTES && strlen(json_string_value(id)) == n;
+}
+
 /* Read first, so that the reply to an invalid message can name its request. Checked later. */
 static void find_request_id(struct protocol_message *m)
 {
     const json_t *id = json_object_get(m->root, "request_id");
     if (id == NULL)
         id = json_object_get(m->root, "rid");
-    if (json_is_string(id) && json_string_length(id) >= 1 && json_string_length(id) <= PROTOCOL_MAX_ID_BYTES &&
-        strlen(json_string_value(id)) == json_string_length(id))
-        m->request_id = json_string_value(id);
+    m->request_id = is_id(id) ? json_string_value(id) : NULL;
 }
 
 /* A string without NUL, so that its C string is complete. */
@@ -92,19 +97,38 @@ static bool is_plain_character(char c)
     return c >= ' ' && c <= '~' && c != '"' && c != '\\';
 }
 
-void protocol_find_party(const char *json, size_t bytes, char *name)
+/* The name [n] on whose behalf the message asks; NULL: none. */
+static const char *find_party(const char *json, const char *end, size_t *n)
 {
     static const char *const before[] = {"{", "\"on_behalf_of\"", ":", "\""};
-    const char *at = json, *end = json + bytes;
-    size_t n = 0;
+    const char *at = json;
+    *n = 0;
     for (size_t i = 0; i < sizeof before / sizeof before[0]; i++)
         at = skip(at, end, before[i]);
-    while (at != NULL && at + n < end && n < PROTOCOL_MAX_ID_BYTES && is_plain_character(at[n]))
-        n++;
-    bool whole = at != NULL && at + n < end && at[n] == '"';
-    if (whole)
-        memcpy(name, at, n);
-    name[whole ? n : 0] = '\0';
+    while (at != NULL && at + *n < end && *n < PROTOCOL_MAX_ID_BYTES && is_plain_character(at[*n]))
+        ++*n;
+    return at != NULL && *n > 0 && at + *n < end && at[*n] == '"' ? at : NULL;
+}
+
+void protocol_find_party(const char *json, size_t bytes, char *name)
+{
+    size_t n;
+    const char *found = find_party(json, json + bytes, &n);
+    if (found != NULL)
+        memcpy(name, found, n);
+    name[found != NULL ? n : 0] = '\0';
+}
+
+void protocol_find_id(const char *json, size_t bytes, char *id)
+{
+    size_t n;
+    const char *end = json + bytes, *party = find_party(json, end, &n);
+    const char *at = party != NULL ? skip(party + n + 1, end, ",") : skip(json, end, "{");
+    at = skip(skip(at, end, "\"request_id\""), end, ":");
+    size_t most = at == NULL ? 0 : (size_t)(end - at) < MAX_ID_TEXT ? (size_t)(end - at) : MAX_ID_TEXT;
+    json_t *found = most > 0 ? json_loadb(at, most, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    (void)snprintf(id, PROTOCOL_MAX_ID_BYTES + 1, "%s", is_id(found) ? json_string_value(found) : "");
+    json_decref(found);
 }
 
 static int check_party(const struct protocol_message *m, const struct fields *f, struct protocol_error *error)

@@ -134,6 +134,10 @@ int protocol_check(struct protocol_message *m, const struct protocol_model *mode
  * is found before the rest is parsed, which takes its time and has to wait for its turn. */
 void protocol_find_party(const char *json, size_t bytes, char *name);
 
+/* Writes the request_id [PROTOCOL_MAX_ID_BYTES + 1] of a message that is not parsed, or cannot be, so that its refusal
+ * can name it; "": it is not the first member, nor the one behind on_behalf_of. */
+void protocol_find_id(const char *json, size_t bytes, char *id);
+
 /* Does the op need a loaded model? */
 bool protocol_needs_model(enum protocol_op op);
 

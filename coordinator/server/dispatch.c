@@ -223,6 +223,7 @@ void server_receive(struct server *s, struct incoming *m)
     server_hold(s, task, sizeof *task + bytes);
     bool large = bytes > LARGE_BYTES || task->ticket.party->n_large > 0; /* a party's messages are taken in order */
     if (large && server_check_bytes(s, task) != 0) {
+        task_find_id(task);
         server_refuse(s, task);
     } else if (large) {
         enter_only(s, task);

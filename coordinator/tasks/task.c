@@ -55,9 +55,16 @@ void task_close(struct task *task)
     free(task);
 }
 
+void task_find_id(struct task *task)
+{
+    protocol_find_id(zmq_msg_data(&task->body), zmq_msg_size(&task->body), task->request_id);
+}
+
 void task_read(struct task *task)
 {
     (void)protocol_read(&task->message, zmq_msg_data(&task->body), zmq_msg_size(&task->body), &task->error);
+    if (task->message.root == NULL)
+        task_find_id(task);
     task->parsed = true;
     (void)zmq_msg_close(&task->body);
     (void)zmq_msg_init(&task->body);

@@ -108,6 +108,8 @@ void task_close(struct task *task);
 /* Parse the body and free it; afterwards op and model of the message are known. On failure task->error. Any
  * thread. */
 void task_read(struct task *task);
+/* Finds its request_id in the body, if it is in front there, for the refusal of a message that is not parsed. */
+void task_find_id(struct task *task);
 /* Check its fields, against the limits of its model, if it has one. On failure task->error. Any thread. */
 void task_check(struct task *task);
 

@@ -157,12 +157,14 @@ static json_t *no_backend(const struct pool *p, const char *model)
     return failure(404, "model", text, 0);
 }
 
-/* The beginning of a message on behalf of the party. */
-static json_t *begin_message(const char *party)
+/* The beginning of a message on behalf of the party, for the call. Servers find both in front without parsing it, and
+ * name the call if they refuse it unparsed. */
+static json_t *begin_message(const struct call *c, const char *party)
 {
     json_t *message = json_object();
     if (party[0] != '\0')
         (void)json_object_set_new(message, "on_behalf_of", json_string(party));
+    (void)json_object_set_new(message, "request_id", json_string(c->id));
     return message;
 }
 
@@ -213,7 +215,7 @@ static bool wants_name(const struct pool *p, const char *model)
 
 static void write_message(struct call *c, const json_t *message)
 {
-    json_t *whole = begin_message(c->party);
+    json_t *whole = begin_message(c, c->party);
     c->party_bytes = c->party[0] != '\0' ? strlen("{\"on_behalf_of\":\"\"") + strlen(c->party) : 0;
     if (json_object_update(whole, (json_t *)message) == 0 &&
         json_object_set_new(whole, "request_id", json_string(c->id)) == 0)
@@ -271,9 +273,8 @@ void call_cancel(struct call *c)
     struct backend *b = c->backend;
     struct err e = {0};
     if (b->connection.up && !b->connection.gone) {
-        json_t *message = begin_message(party_for(c, b)); /* so it does not overtake the request */
+        json_t *message = begin_message(c, party_for(c, b)); /* so it does not overtake the request */
         (void)json_object_set_new(message, "op", json_string("cancel"));
-        (void)json_object_set_new(message, "request_id", json_string(c->id));
         (void)connection_send(&b->connection, message, &e);
         json_decref(message);
     }

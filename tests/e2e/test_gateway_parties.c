@@ -316,6 +316,32 @@ static void limits(void)
     case_end();
 }
 
+/* ---------------------------------------------------------------- refusals of unparsed messages */
+
+/* The gateway takes as many members as a server does, and adds its own. */
+static void unparsed(void)
+{
+    enum { MEMBERS = 131072, BYTES = 2 << 20 };
+    struct serving s;
+    struct web_answer a;
+    char *body = malloc(BYTES);
+    size_t n = (size_t)snprintf(body, BYTES, "{\"prompt\":\"a\",\"max_tokens\":1,\"parameters\":{");
+    for (int i = 3; i < MEMBERS; i++)
+        n += (size_t)snprintf(body + n, BYTES - n, "%s\"%d\":1", i > 3 ? "," : "", i);
+    (void)snprintf(body + n, BYTES - n, "}}");
+    case_begin("a request that the server refuses before it knows its fields is answered");
+    if (!serving_start(&s, 1, NULL, NULL))
+        return;
+    web_start(&gate, true, FRONT_PARTS("--backend", s.rendezvous));
+    web_ask(&gate, "POST", "/v1/completions", "X-Request-Id: \"\\\r\n", body, &a);
+    front_check(&a, 413, "members of JSON objects, at most 131072 are accepted");
+    web_free(&a);
+    (void)web_stop(&gate);
+    (void)serving_stop(&s);
+    free(body);
+    case_end();
+}
+
 int main(void)
 {
     make_keys();
@@ -324,6 +350,7 @@ int main(void)
     names_of_keys();
     names_of_addresses();
     limits();
+    unparsed();
     files_remove_dir(dir);
     return cases_done();
 }

@@ -141,6 +141,29 @@ static void encode(const struct protocol_generate *g, const struct tokenizer *t,
     }
 }
 
+static bool is_in_front(const struct protocol_message *m, const char *field, int place)
+{
+    void *at = m->root != NULL ? json_object_iter(m->root) : NULL;
+    for (; at != NULL && place > 0; place--)
+        at = json_object_iter_next(m->root, at);
+    return at != NULL && strcmp(json_object_iter_key(at), field) == 0;
+}
+
+/* The names found in front of an unparsed message are those that the parser finds there. */
+static void check_front(const struct protocol_message *m, const char *json, size_t bytes, bool valid)
+{
+    char party[PROTOCOL_MAX_ID_BYTES + 1], id[PROTOCOL_MAX_ID_BYTES + 1];
+    protocol_find_party(json, bytes, party);
+    protocol_find_id(json, bytes, id);
+    if (m->root == NULL)
+        return;
+    const json_t *name = json_object_get(m->root, "on_behalf_of");
+    must(strcmp(party, m->party) == 0);
+    must(party[0] == '\0' || (is_in_front(m, "on_behalf_of", 0) && strcmp(json_string_value(name), party) == 0));
+    must(!valid || party[0] != '\0' || name == NULL || json_is_null(name));
+    must(id[0] == '\0' || (is_in_front(m, "request_id", party[0] != '\0' ? 1 : 0) && strcmp(m->request_id, id) == 0));
+}
+
 static void check_message(const struct protocol_message *m, const struct tokenizer *t, const struct chat_template *chat)
 {
     const struct protocol_generate *g = &m->generate;
@@ -173,7 +196,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         chat.tokens = json_pack("{s:s}", "bos_token", "<s>");
         must(jinja_open(&chat.usual, "fuzz", source, sizeof source - 1, &e) == 0);
     }
-    if (protocol_parse(&m, (const char *)data, size, &model, size % 2 == 0, &error) != 0)
+    bool valid = protocol_parse(&m, (const char *)data, size, &model, size % 2 == 0, &error) == 0;
+    check_front(&m, (const char *)data, size, valid);
+    if (!valid)
         check_error(&m, &error);
     else
         check_message(&m, tokenizer, &chat);

@@ -380,6 +380,45 @@ static void checks_the_envelope(void **state)
     close_trial(&t);
 }
 
+/* The name of a message that is not parsed is found in front, or behind the party's. */
+static void finds_the_id(void **state)
+{
+    (void)state;
+    char id[PROTOCOL_MAX_ID_BYTES + 1];
+    static const struct {
+        const char *json, *id;
+    } found[] = {
+        {"{\"request_id\":\"a\"", "a"},
+        {" {\n\"on_behalf_of\" : \" ann\" , \"request_id\" : \"a\\u00e4\\\"\",\"prompt\"", "a\xc3\xa4\""},
+        {"{\"on_behalf_of\":\"\",\"request_id\":\"a\"}", ""},
+        {"{\"on_behalf_of\":\"ann\"}", ""},
+        {"{\"request_id\":\"\"}", ""},
+        {"{\"request_id\":\"a\\u0000\"}", ""},
+        {"{\"request_id\":7}", ""},
+        {"{\"request_id\":null}", ""},
+        {"{\"request_id\":[\"a\"]}", ""},
+        {"{\"prompt\":\"p\",\"request_id\":\"a\"}", ""},
+        {"[\"request_id\"]", ""},
+        {"", ""},
+    };
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
+        for (size_t n = 0; n <= strlen(found[i].json); n++) { /* cut short anywhere, at the end of its memory */
+            char *copy = malloc(n + 1);
+            memcpy(copy + 1, found[i].json, n);
+            protocol_find_id(copy + 1, n, id);
+            assert_true(id[0] == '\0' || strcmp(id, found[i].id) == 0);
+            if (n == strlen(found[i].json))
+                assert_string_equal(id, found[i].id);
+            free(copy);
+        }
+    for (int n = 128; n < 2000; n += n == 128 ? 1 : 1871) { /* the longest one, a longer one, one that is cut */
+        char json[2100];
+        (void)snprintf(json, sizeof json, "{\"request_id\":\"%0*d\"}", n, 7);
+        protocol_find_id(json, strlen(json), id);
+        assert_int_equal(strlen(id), n == 128 ? 128 : 0);
+    }
+}
+
 /* The name on whose behalf a message asks is found before the rest is parsed, and only in front. */
 static void finds_the_party(void **state)
 {
@@ -608,6 +647,7 @@ int main(void)
         cmocka_unit_test(takes_operations),
         cmocka_unit_test(checks_the_envelope),
         cmocka_unit_test(finds_the_party),
+        cmocka_unit_test(finds_the_id),
         cmocka_unit_test(refuses_bad_json),
         cmocka_unit_test(bounds_messages),
         cmocka_unit_test(counts_parts),

@@ -442,6 +442,48 @@ static void parties(void **state)
     clients_close(&c);
 }
 
+/* Lets the server receive a message, and returns its reply, which waits behind another one; NULL: none came. The caller
+ * frees it. */
+static char *receive(struct server *s, const char *json)
+{
+    struct incoming m = {.channel = {.number = 1, .fd = 5}, .n_frames = 1};
+    struct client *c = clients_find(&s->clients, &m.channel);
+    assert_int_equal(zmq_msg_init_size(&m.body, strlen(json)), 0);
+    memcpy(zmq_msg_data(&m.body), json, strlen(json));
+    c->first = c->last = calloc(1, sizeof *c->first);
+    server_receive(s, &m);
+    char *text = c->first != c->last ? c->last->text : NULL;
+    free(c->first != c->last ? c->last : NULL);
+    free(c->first);
+    c->first = c->last = NULL;
+    s->clients.backlog = c->backlog = 0;
+    return text;
+}
+
+/* A refusal names its request also if the message is not parsed, or cannot be. */
+static void refusals(void **state)
+{
+    (void)state;
+    enum { BYTES = 100 << 10 };
+    const struct serve_options o = {.max_client_backlog = 1 << 20};
+    struct server s = {.setup.o = &o, .open_bytes = (size_t)2 << 30, .metrics.replicas = &s.replicas};
+    char *json = malloc(BYTES + 1);
+    for (int large = 0; large < 2; large++) {
+        const int n = snprintf(json, BYTES, "{\"on_behalf_of\":\"ann\",\"request_id\":\"r-1\",\"prompt\":\"");
+        memset(json + n, large ? 'x' : '\0', (size_t)(BYTES - n)); /* the text ends within a string if it is small */
+        json[BYTES] = '\0';
+        char *reply = receive(&s, json);
+        assert_non_null(reply);
+        assert_non_null(strstr(reply, "\"request_id\":\"r-1\""));
+        assert_non_null(strstr(reply, large ? "\"code\":429" : "\"code\":400"));
+        free(reply);
+    }
+    assert_true(s.open_bytes == (size_t)2 << 30 && s.n_open == 0);
+    assert_int_equal(s.clients.first->n_parties, 0);
+    free(json);
+    clients_close(&s.clients);
+}
+
 /* However often a request is cancelled, its replica is told once. */
 static void cancels(void **state)
 {
@@ -507,9 +549,10 @@ static void signal_wishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
-        cmocka_unit_test(histograms), cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
-        cmocka_unit_test(parties),    cmocka_unit_test(cancels),     cmocka_unit_test(signal_wishes),
+        cmocka_unit_test(endpoints),     cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms),    cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
+        cmocka_unit_test(parties),       cmocka_unit_test(refusals),    cmocka_unit_test(cancels),
+        cmocka_unit_test(signal_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
