@@ -88,14 +88,15 @@ int server_check_state(const struct server *s, struct protocol_error *error)
     return -1;
 }
 
-/* Is there memory for the task, which has `own` bytes of what its client and party have? These have `more` then. A
- * party with a name may have half of what its client may. own: a task that has all of it is taken whatever its size. */
+/* Is there memory for the task, whose client and party have `more` then? A party with a name may have half of what its
+ * client may, but its only task may have all of that. own: the client's only task, if it has these bytes, is taken
+ * whatever its size. */
 static bool has_memory(const struct server *s, const struct task *task, size_t own, size_t more)
 {
     const struct client *c = task->ticket.client;
     const struct party *p = task->ticket.party;
     bool client_has = c->open_bytes + more <= MAX_OPEN_BYTES / 2 || c->open_bytes == own;
-    bool party_has = p->number == 0 || p->open_bytes + more <= MAX_OPEN_BYTES / 4 || p->open_bytes == own;
+    bool party_has = p->number == 0 || p->open_bytes + more <= MAX_OPEN_BYTES / 4 || p->n_tasks == 1;
     return s->open_bytes + more <= MAX_OPEN_BYTES && client_has && party_has;
 }
 

@@ -484,6 +484,36 @@ static void refusals(void **state)
     clients_close(&s.clients);
 }
 
+/* A named party has half of its client's memory, unless it has a single request. */
+static void memory_of_parties(void **state)
+{
+    (void)state;
+    const size_t most = (size_t)300 << 20; /* of a party 256 MiB, of a client 512 */
+    struct server s = {.metrics.replicas = &s.replicas};
+    struct channel_name channel = {.number = 1, .fd = 5};
+    struct client *c = clients_find(&s.clients, &channel);
+    struct task one = {.result_bytes = most}, two = {.result_bytes = most}, more = {.result_bytes = most};
+    client_add_task(c, &one, "ann");
+    assert_int_equal(server_reserve_results(&s, &one), 0);
+    client_add_task(c, &two, "ann");
+    assert_int_equal(server_reserve_results(&s, &two), -1);
+    two.result_bytes = 1;
+    assert_int_equal(server_reserve_results(&s, &two), -1);
+    client_add_task(c, &more, "bob");
+    assert_int_equal(server_reserve_results(&s, &more), -1); /* the client's are too many */
+    server_unlist(&s, &one);
+    client_remove_task(&one);
+    more.result_bytes = most;
+    assert_int_equal(server_reserve_results(&s, &more), 0);
+    assert_int_equal(c->open_bytes, most);
+    server_unlist(&s, &two);
+    client_remove_task(&two);
+    server_unlist(&s, &more);
+    client_remove_task(&more);
+    assert_int_equal(s.open_bytes + c->open_bytes + (size_t)c->n_parties, 0);
+    clients_close(&s.clients);
+}
+
 /* However often a request is cancelled, its replica is told once. */
 static void cancels(void **state)
 {
@@ -549,10 +579,10 @@ static void signal_wishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints),     cmocka_unit_test(whole_files), cmocka_unit_test(mailboxes),
-        cmocka_unit_test(histograms),    cmocka_unit_test(exposition),  cmocka_unit_test(backlog),
-        cmocka_unit_test(parties),       cmocka_unit_test(refusals),    cmocka_unit_test(cancels),
-        cmocka_unit_test(signal_wishes),
+        cmocka_unit_test(endpoints),  cmocka_unit_test(whole_files),   cmocka_unit_test(mailboxes),
+        cmocka_unit_test(histograms), cmocka_unit_test(exposition),    cmocka_unit_test(backlog),
+        cmocka_unit_test(parties),    cmocka_unit_test(refusals),      cmocka_unit_test(memory_of_parties),
+        cmocka_unit_test(cancels),    cmocka_unit_test(signal_wishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
