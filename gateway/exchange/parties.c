@@ -27,10 +27,11 @@ void party_name(const struct key *key, const char *peer, char *name)
 {
     struct in6_addr address;
     char text[INET6_ADDRSTRLEN];
+    (void)snprintf(text, sizeof text, "%.*s", (int)strcspn(peer, "%"), peer); /* without the interface */
     name[0] = '\0';
     if (key != NULL) {
         name_key(key, name);
-    } else if (inet_pton(AF_INET6, peer, &address) == 1) {
+    } else if (inet_pton(AF_INET6, text, &address) == 1) {
         memset(&address.s6_addr[8], 0, 8);
         (void)snprintf(name, POOL_PARTY_BYTES, "%s/64", inet_ntop(AF_INET6, &address, text, sizeof text));
     } else if (strcmp(peer, "unix") != 0) {
