@@ -18,14 +18,14 @@ static int find_tensor(const struct tensor_names *n, enum weight_id id)
     return -1;
 }
 
-/* Two tensors whose numbers are of another type or shape are not compared: of another type they differ, and a head of
- * another shape cannot be used. */
+/* A head of another shape than the embedding's cannot be used. */
 static bool comparable(const struct checkpoint *c, int a, int b)
 {
     const struct tensor_info *s = &c->tensor[a], *t = &c->tensor[b];
     return a != b && s->n_dims == 2 && t->n_dims == 2 && s->shape[0] == t->shape[0] && s->shape[1] == t->shape[1];
 }
 
+/* Numbers of different types count as different. */
 static bool are_equal(const struct checkpoint *c, int a, int b, struct err *e)
 {
     uint64_t all = c->tensor[a].bytes;

@@ -199,6 +199,13 @@ static void read_prompt_wishes(const json_t *body, struct openai_request *r)
     r->ids = json_is_true(find_given(body, ids));
 }
 
+/* A boolean false asks for nothing. */
+static bool is_asked(const json_t *body, const char *const *names)
+{
+    const json_t *value = find_given(body, names);
+    return value != NULL && !json_is_false(value);
+}
+
 /* The ids and log-probabilities of a prompt are in answers in one piece only. */
 static int check_stream(const json_t *body, const struct openai_request *r, struct fault *f)
 {
@@ -206,12 +213,12 @@ static int check_stream(const json_t *body, const struct openai_request *r, stru
                                                                                              "prompt_logprobs", NULL};
     if (!r->stream)
         return 0;
-    if (r->echo && find_given(body, scores) != NULL)
-        *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
-    else if (find_given(body, of_prompt) != NULL)
-        *f = fault_make(400, "prompt_logprobs", "prompt_logprobs: not implemented with stream");
+    if (r->echo && is_asked(body, scores))
+        *f = fault_make(400, "echo", "echo: a stream has no logprobs of it, omit one of the three");
+    else if (is_asked(body, of_prompt))
+        *f = fault_make(400, "prompt_logprobs", "prompt_logprobs: a stream has none, omit one of the two");
     else if (r->ids)
-        *f = fault_make(400, "return_token_ids", "return_token_ids: not implemented with stream");
+        *f = fault_make(400, "return_token_ids", "return_token_ids: a stream has none, omit one of the two");
     return f->status == 0 ? 0 : -1;
 }
 

@@ -64,15 +64,20 @@ static struct party *add_party(struct parties *p, const char *name)
     return NULL;
 }
 
+bool parties_full(const struct parties *p, const char *name)
+{
+    const struct party *one = p->most > 0 ? find_party(p, name) : NULL;
+    return one != NULL && one->n >= p->most;
+}
+
 bool parties_enter(struct parties *p, const char *name)
 {
     struct party *one = find_party(p, name);
     if (one == NULL)
         one = add_party(p, name);
-    if (one == NULL || (p->most > 0 && one->n >= p->most))
-        return false;
-    one->n++;
-    return true;
+    if (one != NULL)
+        one->n++;
+    return one != NULL;
 }
 
 void parties_leave(struct parties *p, const char *name)

@@ -16,7 +16,10 @@ struct parties {
  * knows who comes over a Unix socket. */
 void party_name(const struct key *key, const char *peer, char *name);
 
-/* One more request of this party, which is not ""; false: it has as many as it may have, or there is no memory. */
+/* Has this party as many requests as it may have? */
+bool parties_full(const struct parties *p, const char *name);
+
+/* One more request of this party, which is not "" and not full; false: out of memory. */
 bool parties_enter(struct parties *p, const char *name);
 
 /* It is over. The last one's end frees all memory of the party. */

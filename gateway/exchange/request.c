@@ -144,20 +144,21 @@ static bool may(struct exchange *x)
     return true;
 }
 
-/* Counts the request among its party's, unless it watches. -1 and the fault: these are too many. */
+/* Counts the request among its party's, unless it watches. -1 and the fault: these are too many, or out of memory. */
 static int enter_party(struct exchange *x, struct fault *f)
 {
     struct parties *p = &x->gateway->parties;
     if (x->party[0] == '\0' || x->route->access == ROUTE_METRICS)
         return 0;
-    x->entered = parties_enter(p, x->party);
+    x->tally.over_limit = parties_full(p, x->party);
+    x->entered = !x->tally.over_limit && parties_enter(p, x->party);
     if (x->entered)
         return 0;
-    x->tally.over_limit = true;
-    *f = fault_make(429, "",
-                    "%d requests of \"%s\" are being answered, expected at most that many at once "
-                    "(--max-requests-per-party)",
-                    p->most, x->party);
+    *f = !x->tally.over_limit ? fault_make(503, "", "out of memory")
+                              : fault_make(429, "",
+                                           "%d requests of \"%s\" are being answered, expected at most that many at "
+                                           "once (--max-requests-per-party)",
+                                           p->most, x->party);
     f->retry_ms = RETRY_MS;
     return -1;
 }

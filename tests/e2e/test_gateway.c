@@ -125,13 +125,13 @@ static void requests(void)
     refused(completions, "{\"prompt\":\"a\",\"stream_options\":{\"continuous_usage_stats\":1}}", 400,
             "continuous_usage_stats: found an integer, expected true or false");
     refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"prompt_logprobs\":0}", 400,
-            "\"prompt_logprobs: not implemented with stream\"");
+            "\"prompt_logprobs: a stream has none, omit one of the two\"");
     refused(chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"stream\":true,\"return_token_ids\":true}",
-            400, "\"return_token_ids: not implemented with stream\"");
+            400, "\"return_token_ids: a stream has none, omit one of the two\"");
     refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"return_full_text\":true,\"n_probs\":1}", 400,
-            "\"echo: not implemented with both logprobs and stream\"");
+            "\"echo: a stream has no logprobs of it, omit one of the three\"");
     refused(completions, "{\"prompt\":\"a\",\"stream\":true,\"parameters\":{\"prompt_logprobs\":1}}", 400,
-            "\"prompt_logprobs: not implemented with stream\"");
+            "\"prompt_logprobs: a stream has none, omit one of the two\"");
     passed(completions, "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}",
            "{\"prompt\":\"a\",\"max_tokens\":1,\"return_token_ids\":true,\"prompt_logprobs\":1}");
     refused(completions, "{\"prompt\":\"a\",\"model\":\"gpt\"}", 404,
@@ -270,6 +270,12 @@ static void streams(void)
                    strstr(a.head, "X-Accel-Buffering: no\r\n") != NULL,
                "%s", a.head);
     case_check(strstr(a.body, "usage") == NULL, "%s", a.body);
+    web_free(&a);
+    case_end();
+    case_begin("a stream with echo that asks for no logprobs");
+    web_ask(&gate, "POST", "/v1/completions", "",
+            "{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true,\"echo\":true,\"return_logprob\":false}", &a);
+    front_check(&a, 200, "data: [DONE]");
     web_free(&a);
     case_end();
     case_begin("a chat's stream with usage");

@@ -32,10 +32,11 @@ static void counts(void **state)
     (void)state;
     struct parties p = {.most = 2};
     for (int round = 0; round < 2; round++) {
-        assert_true(parties_enter(&p, "ann") && parties_enter(&p, "ann") && parties_enter(&p, "bob"));
-        assert_false(parties_enter(&p, "ann"));
+        assert_true(!parties_full(&p, "ann") && parties_enter(&p, "ann"));
+        assert_true(!parties_full(&p, "ann") && parties_enter(&p, "ann") && parties_enter(&p, "bob"));
+        assert_true(parties_full(&p, "ann") && !parties_full(&p, "bob"));
         parties_leave(&p, "ann");
-        assert_true(parties_enter(&p, "ann"));
+        assert_true(!parties_full(&p, "ann") && parties_enter(&p, "ann"));
         parties_leave(&p, "ann");
         parties_leave(&p, "ann");
         parties_leave(&p, "bob");
@@ -43,7 +44,7 @@ static void counts(void **state)
     }
     p.most = 0;
     for (int i = 0; i < 3; i++)
-        assert_true(parties_enter(&p, "ann"));
+        assert_true(!parties_full(&p, "ann") && parties_enter(&p, "ann"));
     for (int i = 0; i < 3; i++)
         parties_leave(&p, "ann");
     assert_null(p.tree);

@@ -31,7 +31,7 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
     attention_query<T, HD> query;
     query.shared = sh->query + threadIdx.x % 32;
     attend_blocks<ATTENTION_WARPS>(&sh->warp[warp], sums, query, a, m, token, [&] {
-        let_next_begin(); /* whose copies of weights would delay the end of the preceding kernel, if begun before */
+        let_next_begin(); /* not earlier: its copies of weights would delay the end of the preceding kernel */
         if (query.in_registers || warp == 0)
             load_query(query, a, m);
         if (!query.in_registers)
