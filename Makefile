@@ -286,13 +286,14 @@ $(foreach bits,128 256,$(eval $(call NARROW,$(bits))))
 
 # Preloaded into ranks by tests: they count the bytes actually read, make reads, writes, MPI_Finalize, NCCL and graphs
 # fail, hold back a thread of MPI, silence the name servers, replace a driver's library, and let ranks share GPUs.
-PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so no_names.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so block_signals.so fake_nvml.so no_names.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
 $(BUILD)/tests/fail_write.so: tests/fail/fail_write.c
 $(BUILD)/tests/fail_finalize.so: tests/fail/fail_finalize.c
 $(BUILD)/tests/late_event.so: tests/fail/late_event.c
+$(BUILD)/tests/block_signals.so: tests/fail/block_signals.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
 $(BUILD)/tests/no_names.so: tests/e2e/no_names.c
 $(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c

@@ -12,20 +12,12 @@
 static int channel[2] = {-1, -1}; /* a handler has no other way to its data */
 
 static volatile sig_atomic_t pending;
+static atomic_bool end_asked;
 
 static atomic_flag failed = ATOMIC_FLAG_INIT;
 static struct err failure;
 
 static atomic_bool listening, reported;
-
-static void note(int number)
-{
-    int kept = errno;
-    unsigned char byte = (unsigned char)number;
-    (void)!write(channel[1], &byte, 1); /* a full pipe contains enough requests already */
-    pending = 1;
-    errno = kept;
-}
 
 static enum signal_wish wish_of(int number)
 {
@@ -41,6 +33,17 @@ static enum signal_wish wish_of(int number)
     default:
         return WISH_END;
     }
+}
+
+static void note(int number)
+{
+    int kept = errno;
+    unsigned char byte = (unsigned char)number;
+    (void)!write(channel[1], &byte, 1); /* a full pipe contains enough requests already */
+    pending = 1;
+    if (wish_of(number) == WISH_END)
+        atomic_store(&end_asked, true);
+    errno = kept;
 }
 
 int signals_open(bool journal, struct err *e)
@@ -95,6 +98,11 @@ bool signals_unreported(void)
 bool signals_pending(void)
 {
     return pending != 0;
+}
+
+bool signals_end_asked(void)
+{
+    return atomic_load(&end_asked);
 }
 
 enum signal_wish signals_take(void)

@@ -43,6 +43,9 @@ bool signals_unreported(void);
 /* Whether a signal has come that signals_take has not returned yet. Cheap. */
 bool signals_pending(void);
 
+/* Whether SIGTERM, SIGINT or SIGHUP has come, taken or not. Any thread. */
+bool signals_end_asked(void);
+
 /* The strongest wish that has come since the last call; empties the descriptor. One thread only. */
 enum signal_wish signals_take(void);
 

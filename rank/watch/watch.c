@@ -2,6 +2,7 @@
 #include "rank/watch/watch.h"
 #include "base/clock.h"
 #include "base/environment.h"
+#include "base/signals.h"
 #include "rank/watch/lifeline.h"
 #include "rank/watch/verdict.h"
 #include "rank/world/fatal.h"
@@ -19,7 +20,8 @@
 #define PATIENCE         2.0  /* s for the culprit's host to report first */
 #define LEAVE            5.0  /* s for a rank that has announced its end, or its launcher, to end the job */
 
-#define LAUNCHER 5.0 /* s for mpirun to end the job after the loss of a host */
+#define HANDLER  0.005 /* s for a handler that a thread is about to run */
+#define LAUNCHER 5.0   /* s for mpirun to end the job after the loss of a host */
 
 /* A rank, as seen by the others of its host. Written only by that rank, except `spoken`. */
 struct watch_slot {
@@ -62,6 +64,10 @@ struct watch {
 
 /* Global, for signal handlers and rank/world/fatal.c, which have no pointer to it. */
 static _Atomic(struct watch *) current;
+
+static const int ending_signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+#define N_ENDING_SIGNALS (sizeof ending_signals / sizeof ending_signals[0])
+static atomic_bool ends_by_signal; /* leave_by_signal has been called */
 
 static void begin_activity(struct observer *o, enum rank_activity activity)
 {
@@ -209,6 +215,21 @@ static double patience(const struct watch *w, int gone, bool lost)
     return (lost ? launcher_time(lost) : PATIENCE) + (hosts_before < 5 ? hosts_before : 5);
 }
 
+/* Is a launcher or a person ending this process? mpirun kills the ranks, rank 0 first, within milliseconds of their
+ * SIGTERM: another may still have to handle its own. All signals are blocked in the calling thread, so sigpending finds
+ * those of the process that no thread has taken. */
+static bool is_being_ended(struct watch *w)
+{
+    sigset_t pending;
+    (void)sigemptyset(&pending);
+    (void)rest(w, HANDLER);
+    (void)sigpending(&pending);
+    for (size_t i = 0; i < N_ENDING_SIGNALS; i++)
+        if (sigismember(&pending, ending_signals[i]) == 1)
+            return true;
+    return atomic_load(&ends_by_signal) || signals_end_asked();
+}
+
 static void end_broken_job(struct watch *w, int gone, bool lost)
 {
     struct err e = {0};
@@ -221,7 +242,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
         known = true;
     }
     verdict_say_gone(text, sizeof text, lost, known ? &state : NULL, identity->device);
-    if (!rest(w, patience(w, gone, lost)))
+    if (!rest(w, patience(w, gone, lost)) || (is_being_ended(w) && !rest(w, LEAVE)))
         return;
     ERR(&e, ERR_COMM, "%s", text);
     end_job(w, gone, w->rank == 0 ? launcher_time(lost) : 0, &e);
@@ -287,6 +308,7 @@ static bool leave(bool all)
 static void leave_by_signal(int number)
 {
     struct watch *w = atomic_load(&current);
+    atomic_store(&ends_by_signal, true);
     if (w != NULL)
         lifeline_leave(w->lifeline);
     (void)signal(number, SIG_DFL);
@@ -296,11 +318,11 @@ static void leave_by_signal(int number)
 /* Handles the signals that would end this process by default; a server has its own handlers. */
 static void catch_signals(bool begin)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    for (size_t i = 0; i < N_ENDING_SIGNALS; i++) {
         struct sigaction now;
-        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler == (begin ? SIG_DFL : leave_by_signal))
-            (void)signal(numbers[i], begin ? leave_by_signal : SIG_DFL);
+        int number = ending_signals[i];
+        if (sigaction(number, NULL, &now) == 0 && now.sa_handler == (begin ? SIG_DFL : leave_by_signal))
+            (void)signal(number, begin ? leave_by_signal : SIG_DFL);
     }
 }
 

@@ -208,10 +208,10 @@ static void restless_mpi(void)
     process_free(&p);
 }
 
-/* Starts a long story and waits for its first text. */
-static void start_story(struct process *p, int ranks)
+/* Starts a long story and waits for its first text. env: as in struct process_setup. */
+static void start_story(struct process *p, int ranks, const char *const *env)
 {
-    struct process_setup setup = {.ranks = ranks};
+    struct process_setup setup = {.ranks = ranks, .env = env};
     process_start(p, &setup,
                   (const char *[]){"generate", "--model", models_endless(), "--prompt", "Once", "--max-tokens",
                                    "100000", "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
@@ -239,7 +239,7 @@ static void killed_rank(int rank)
 {
     struct process p;
     case_begin("rank %d of 3 is killed", rank);
-    start_story(&p, 3);
+    start_story(&p, 3, NULL);
     pid_t pid = process_of_rank(&p, rank);
     double killed = seconds_now();
     if (case_check(pid > 0, "no such rank"))
@@ -259,7 +259,7 @@ static void signalled_launcher(int signal)
 {
     struct process p;
     case_begin("mpirun gets signal %d", signal);
-    start_story(&p, 3);
+    start_story(&p, 3, NULL);
     double sent = seconds_now();
     (void)kill(p.pid, signal);
     process_wait(&p);
@@ -268,6 +268,29 @@ static void signalled_launcher(int signal)
     case_check(p.status != 0, "status 0");
     case_check(signal == SIGKILL || strstr(p.text[PROCESS_ERR], "fatal") == NULL, "a rank is blamed: %s",
                p.text[PROCESS_ERR]);
+    case_check(p.n_left == 0, "%d processes are left running", p.n_left);
+    case_end();
+    process_free(&p);
+}
+
+/* mpirun sends SIGTERM to all ranks, and SIGKILL a few milliseconds later: rank 0 dies before the others have handled
+ * their SIGTERM. */
+static void ended_by_launcher(void)
+{
+    char preload[PATH_MAX + 20];
+    set_preload(preload, sizeof preload, "block_signals.so");
+    const char *env[] = {preload, NULL};
+    struct process p;
+    case_begin("SIGTERM for ranks 1 and 2 of 3, then SIGKILL for rank 0");
+    start_story(&p, 3, env);
+    for (int rank = 2; rank >= 0; rank--) {
+        pid_t pid = process_of_rank(&p, rank);
+        if (case_check(pid > 0, "no rank %d", rank))
+            (void)kill(pid, rank > 0 ? SIGTERM : SIGKILL);
+    }
+    process_wait(&p);
+    case_check(p.status == 128 + SIGKILL, "status %d", p.status);
+    case_check(strstr(p.text[PROCESS_ERR], "fatal") == NULL, "a rank is blamed: %s", p.text[PROCESS_ERR]);
     case_check(p.n_left == 0, "%d processes are left running", p.n_left);
     case_end();
     process_free(&p);
@@ -314,7 +337,7 @@ static void reader_that_leaves(int ranks)
 {
     struct process p;
     case_begin("the reader of standard output leaves, %d ranks", ranks);
-    start_story(&p, ranks);
+    start_story(&p, ranks, NULL);
     double left = seconds_now();
     process_close_output(&p);
     process_wait(&p);
@@ -345,6 +368,7 @@ int main(void)
     signalled_launcher(SIGINT);
     signalled_launcher(SIGTERM);
     signalled_launcher(SIGKILL);
+    ended_by_launcher();
     full_disk(false);
     full_disk(true);
     full_disk_of_output(1);
