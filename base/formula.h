@@ -18,7 +18,14 @@ enum activation {
     ACTIVATION_RELU,
     ACTIVATION_SILU,       /* x / (1 + exp(-x)) */
     ACTIVATION_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
-    ACTIVATION_SWIGLU      /* always gated, gate and up rows alternating: (u + 1) quick_gelu(g), both clamped */
+    ACTIVATION_SWIGLU,     /* always gated, gate and up rows alternating: (u + 1) quick_gelu(g), both clamped */
+    ACTIVATION_XIELU       /* never gated, with constants of each layer: struct xielu, an operation of its own */
+};
+
+/* positive x^2 + beta x above 0, negative (exp(min(x, eps)) - 1 - x) + beta x elsewhere (Apertus). {1, 0, 0, 0} is the
+ * square of ReLU. */
+struct xielu {
+    float positive, negative, beta, eps;
 };
 
 #define SWIGLU_LIMIT 7.0f /* g = min(gate, limit), u = clamp(up, -limit, limit) */

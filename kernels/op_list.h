@@ -136,6 +136,9 @@ STEP(MATMUL, matmul_heads, (struct queue *q, struct head_rows out, struct head_r
 STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                        int cols),
      (q, out, x, kind, gated, n_tokens, cols))
+/* out[i] = xielu(x[i]), by the layer's constants. out, x: [n_tokens, cols], may alias. */
+STEP(OTHER, xielu, (struct queue *q, void *out, const void *x, struct xielu constants, int n_tokens, int cols),
+     (q, out, x, constants, n_tokens, cols))
 
 /* Fills *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e] (on a tie the lower e),
  * and their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], used as struct

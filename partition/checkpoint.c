@@ -1,6 +1,7 @@
 /* partition/checkpoint.c - see checkpoint.h: finding the files of a folder and joining their headers. */
 #include "partition/checkpoint.h"
 
+#include "base/dtype.h"
 #include "base/json.h"
 
 #include <dirent.h>
@@ -356,6 +357,24 @@ int checkpoint_read_part(const struct checkpoint *c, int tensor, uint64_t from, 
 int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e)
 {
     return checkpoint_read_part(c, tensor, 0, c->tensor[tensor].bytes, to, e);
+}
+
+int checkpoint_read_number(const struct checkpoint *c, int tensor, float *to, struct err *e)
+{
+    const struct tensor_info *t = &c->tensor[tensor];
+    unsigned char bytes[sizeof(float)];
+    enum dtype is = DTYPE_F32;
+    while (is < DTYPE_COUNT && strcmp(c->text + t->dtype, dtype_name(is)) != 0)
+        is++;
+    if (is == DTYPE_COUNT || t->bytes != dtype_bytes(is))
+        return ERR(e, ERR_UNSUPPORTED,
+                   "%s: tensor \"%.120s\" is %.20s of %llu bytes, expected one number, F32, F16 or BF16",
+                   checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), c->text + t->dtype,
+                   (unsigned long long)t->bytes);
+    if (checkpoint_read_tensor(c, tensor, bytes, e) != 0)
+        return -1;
+    *to = dtype_load(bytes, is, 0);
+    return 0;
 }
 
 static int read_scalar(struct checkpoint *c, int tensor, struct err *e)

@@ -79,6 +79,8 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e);
 int checkpoint_read_part(const struct checkpoint *c, int tensor, uint64_t from, size_t bytes, void *to, struct err *e);
 /* Read all bytes of a tensor to `to`. */
 int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e);
+/* Read the only element of a tensor of F32, F16 or BF16; another tensor is refused. */
+int checkpoint_read_number(const struct checkpoint *c, int tensor, float *to, struct err *e);
 
 /* The path, or its last part if it is too long for a message of one line. */
 const char *checkpoint_short_path(const char *path);

@@ -21,11 +21,12 @@ enum position_kind {
 
 /* The properties in which layers may differ. */
 struct model_layer {
-    int window;     /* sliding window in tokens; 0: full attention */
-    int chunk;      /* positions are cut into chunks of this many tokens, and a token sees only its own chunk; 0: no
+    int window;         /* sliding window in tokens; 0: full attention */
+    int chunk;          /* positions are cut into chunks of this many tokens, and a token sees only its own chunk; 0: no
                   chunks */
-    bool unrotated; /* no rotation in this layer, though the model has one */
-    bool experts;   /* its MLP is a mixture of experts, otherwise a dense one */
+    bool unrotated;     /* no rotation in this layer, though the model has one */
+    bool experts;       /* its MLP is a mixture of experts, otherwise a dense one */
+    struct xielu xielu; /* ACTIVATION_XIELU only */
 };
 
 /* Latent attention (DeepSeek-V2): keys and values of all heads are computed from one latent per token, and all heads
@@ -83,7 +84,8 @@ struct model_config {
     enum norm_kind norm;
     float norm_eps;
     enum activation activation;
-    bool gated_mlp; /* down(act(gate x) * up x) */
+    bool activation_trained; /* the checkpoint has the constants of every layer's xIELU */
+    bool gated_mlp;          /* down(act(gate x) * up x) */
     struct model_experts experts;
 
     bool parallel_residual;  /* x + attn(norm x) + mlp(norm' x): one all-reduce per layer */

@@ -1,8 +1,8 @@
 /* partition/side_tensors.c - see side_tensors.h. */
 #include "partition/side_tensors.h"
-#include "base/dtype.h"
 #include "partition/kv_scales.h"
 #include "partition/tied_head.h"
+#include "partition/xielu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,32 +52,16 @@ static int read_orders(struct checkpoint *c, struct err *e)
     return c->order != NULL ? 0 : -1;
 }
 
-static int refuse_scale(const struct checkpoint *c, int tensor, const char *found, struct err *e)
-{
-    return ERR(e, ERR_UNSUPPORTED, "%s: tensor \"%.120s\" %s, expected one positive number, F32, F16 or BF16",
-               checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), found);
-}
-
-/* Is it the scale of a matrix's activations? */
+/* Reads the scale of a matrix's activations. */
 static int read_input_scale(struct checkpoint *c, int tensor, struct err *e)
 {
-    const struct tensor_info *t = &c->tensor[tensor];
-    unsigned char bytes[sizeof(float)];
-    char found[80];
-    enum dtype is = DTYPE_F32;
-    while (is < DTYPE_COUNT && strcmp(c->text + t->dtype, dtype_name(is)) != 0)
-        is++;
-    if (is == DTYPE_COUNT || t->bytes != dtype_bytes(is)) {
-        (void)snprintf(found, sizeof found, "is %.20s of %llu bytes", c->text + t->dtype, (unsigned long long)t->bytes);
-        return refuse_scale(c, tensor, found, e);
-    }
-    if (checkpoint_read_tensor(c, tensor, bytes, e) != 0)
+    float *scale = &c->input_scale[tensor];
+    if (checkpoint_read_number(c, tensor, scale, e) != 0)
         return -1;
-    c->input_scale[tensor] = dtype_load(bytes, is, 0);
-    if (c->input_scale[tensor] > 0 && isfinite(c->input_scale[tensor]))
+    if (*scale > 0 && isfinite(*scale))
         return 0;
-    (void)snprintf(found, sizeof found, "is %g", (double)c->input_scale[tensor]);
-    return refuse_scale(c, tensor, found, e);
+    return ERR(e, ERR_UNSUPPORTED, "%s: tensor \"%.120s\" is %g, expected a positive number",
+               checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), (double)*scale);
 }
 
 static int read_input_scales(struct checkpoint *c, struct err *e)
@@ -94,7 +78,7 @@ static int read_input_scales(struct checkpoint *c, struct err *e)
 
 int side_tensors_read(struct checkpoint *c, struct model_config *m, struct err *e)
 {
-    if (tied_head_read(c, m, e) != 0)
+    if (tied_head_read(c, m, e) != 0 || xielu_read(c, m, e) != 0)
         return -1;
     if (m->kv_fp8 && kv_scales_read(c, m, e) != 0)
         return -1;

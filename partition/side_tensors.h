@@ -7,7 +7,8 @@
 #include "partition/model.h"
 
 /* Read those that the config and the run require: c->kv_scale, c->input_scale, and c->order of matrices with reordered
- * inputs, except experts; m->tied_head is what the checkpoint has. -1 and *e, which names the tensor. */
+ * inputs, except experts; m->tied_head and the layers' xielu are what the checkpoint has. -1 and *e, which names the
+ * tensor. */
 int side_tensors_read(struct checkpoint *c, struct model_config *m, struct err *e);
 
 #endif

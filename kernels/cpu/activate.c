@@ -17,6 +17,8 @@ static float activation(enum activation kind, float x)
     case ACTIVATION_SWIGLU: /* of the clamped gate */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
+    case ACTIVATION_XIELU: /* cpu_xielu */
+        break;
     }
     return x;
 }
@@ -45,6 +47,22 @@ void cpu_activate(struct queue *q, void *out, const void *x, enum activation kin
             else
                 *result = activation(kind, row[c]);
         }
+    }
+}
+
+void cpu_xielu(struct queue *q, void *out, const void *x, struct xielu constants, int n_tokens, int cols)
+{
+    const struct xielu k = constants;
+    const float *from = x;
+    float *to = out;
+    ptrdiff_t n = (ptrdiff_t)n_tokens * cols;
+#pragma omp parallel for num_threads(cpu_threads(q, 10 * (size_t)n)) schedule(static)
+    for (ptrdiff_t i = 0; i < n; i++) {
+        float v = from[i];
+        if (v > 0)
+            to[i] = k.positive * v * v + k.beta * v;
+        else
+            to[i] = k.negative * (expm1f(v > k.eps ? k.eps : v) - v) + k.beta * v; /* NaN stays NaN */
     }
 }
 

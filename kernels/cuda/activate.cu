@@ -82,3 +82,46 @@ void cuda_activate(struct queue *q, void *out, const void *x, enum activation ki
         });
     });
 }
+
+/* grid: blocks of THREADS N elements */
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) xielu_kernel(T *out, const T *x, xielu k, size_t n)
+{
+    after_previous();
+    size_t i = ((size_t)blockIdx.x * THREADS + threadIdx.x) * N;
+    if (i >= n)
+        return;
+    float y[N];
+    widen_pairs(y, *(const packed<T, N> *)(x + i));
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        float v = y[j];
+        if (v > 0.0f)
+            y[j] = k.positive * v * v + k.beta * v;
+        else
+            y[j] = k.negative * (expm1f(v > k.eps ? k.eps : v) - v) + k.beta * v; /* NaN stays NaN */
+    }
+    *(packed<T, N> *)(out + i) = round_pairs<T>(y);
+}
+
+template <typename T, int N>
+static void launch_xielu(struct queue *q, void *out, const void *x, xielu constants, size_t n)
+{
+    size_t blocks = (n + N * THREADS - 1) / (N * THREADS);
+    launch(q, xielu_kernel<T, N>, dim3((unsigned)blocks), dim3(THREADS), 0, (T *)out, (const T *)x, constants, n);
+}
+
+void cuda_xielu(struct queue *q, void *out, const void *x, struct xielu constants, int n_tokens, int cols)
+{
+    nvtx_range range("xielu");
+    size_t n = (size_t)n_tokens * (size_t)cols;
+    if (n == 0)
+        return;
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        if (vectors_fit<T>(cols, out, x))
+            launch_xielu<T, 16 / sizeof(T)>(q, out, x, constants, n);
+        else
+            launch_xielu<T, 1>(q, out, x, constants, n);
+    });
+}

@@ -18,6 +18,8 @@ __device__ static inline float activation(enum activation kind, float x)
     case ACTIVATION_SWIGLU: /* of the clamped gate */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
+    case ACTIVATION_XIELU: /* cuda_xielu */
+        break;
     }
     return x;
 }

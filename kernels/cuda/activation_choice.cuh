@@ -6,7 +6,8 @@
 
 #include <type_traits>
 
-/* Calls f with the kind as a constant of the compiler. SwiGLU, a function of two numbers, is left out. */
+/* Calls f with the kind as a constant of the compiler. SwiGLU, a function of two numbers, and xIELU, which has
+ * constants, are left out. */
 template <typename F>
 static inline void with_activation(enum activation kind, F f)
 {
@@ -22,6 +23,7 @@ static inline void with_activation(enum activation kind, F f)
     case ACTIVATION_QUICK_GELU:
         return f(std::integral_constant<int, ACTIVATION_QUICK_GELU>());
     case ACTIVATION_SWIGLU:
+    case ACTIVATION_XIELU:
         return;
     }
 }

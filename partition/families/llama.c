@@ -25,7 +25,9 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
     m->max_positions = config_int(c, "max_position_embeddings", missing->max_positions, 1, CONFIG_MAX_POSITIONS);
     m->norm = NORM_RMS;
     m->norm_eps = (float)config_real(c, "rms_norm_eps", missing->norm_eps > 0 ? missing->norm_eps : 1e-6, 0, 1);
-    m->activation = config_activation(c, "hidden_act", ACTIVATION_SILU);
+    m->activation = missing->activation;
+    if (missing->activation != ACTIVATION_XIELU)
+        m->activation = config_activation(c, "hidden_act", ACTIVATION_SILU);
     m->gated_mlp = m->final_norm = m->norm_affine = true;
     m->tied_head = config_bool(c, "tie_word_embeddings", false);
     m->position = POSITION_ROPE;

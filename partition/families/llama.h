@@ -8,7 +8,7 @@
 /* Read what all relatives have in common: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped-query attention.
  * Each family itself reads biases, windows, norms of q and k, and experts. `missing` holds the class defaults; a 0
  * there means: n_kv_heads = n_heads, head_dim = hidden / n_heads, norm_eps = 1e-6. rope NULL: the family reads its
- * rotation itself. */
+ * rotation itself, and with ACTIVATION_XIELU in `missing` its activation. */
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 

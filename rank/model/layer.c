@@ -113,10 +113,20 @@ static bool gated_at_once(const struct layer_run *r, const void *in, const struc
            r->ops->gated_product(r->q, r->act->activated, in, w, m->activation, r->batch->n_tokens);
 }
 
+static void activate(const struct layer_run *r, int layer)
+{
+    const struct model_config *m = &r->network->config;
+    const struct activations *a = r->act;
+    int n = r->batch->n_tokens, columns = range_length(r->network->shard.ffn);
+    if (m->activation == ACTIVATION_XIELU)
+        r->ops->xielu(r->q, a->activated, a->mlp, m->layer[layer].xielu, n, columns);
+    else
+        r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, columns);
+}
+
 /* to (+)= this rank's share of the dense MLP's output */
 static void dense(const struct layer_run *r, int layer, const void *in, void *to, bool accumulate)
 {
-    const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
@@ -126,8 +136,7 @@ static void dense(const struct layer_run *r, int layer, const void *in, void *to
             layer_product(r, to, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
             return;
         }
-        r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n,
-                         range_length(r->network->shard.ffn));
+        activate(r, layer);
     }
     layer_product(r, to, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }

@@ -79,6 +79,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (n->window > 0 && m->layer[i].window > n->window)
             return "windows of which some are as long as the context";
+    if (m->activation == ACTIVATION_XIELU)
+        return "an activation with constants of its layer";
     if (m->no_input_norms)
         return "norms of the outputs of attention and MLP alone";
     if (m->qk_norm_unit)

@@ -17,6 +17,7 @@
 #define SECOND  "model-00002-of-00003.safetensors"
 #define NORM    "model.norm.weight"
 #define DOWN    "model.layers.1.mlp.down_proj.weight"
+#define CURVE   "model.layers.1.mlp.act_fn."
 
 static void remove_file(const char *dir, const char *name)
 {
@@ -156,6 +157,16 @@ static void duplicate_tensor(const char *dir)
 static void missing_tensor(const char *dir)
 {
     models_rename_tensor(dir, DOWN, "model.layers.1.mlp.up_down_proj.weight");
+}
+
+static void missing_constant(const char *dir)
+{
+    models_rename_tensor(dir, CURVE "alpha_n", CURVE "alpha");
+}
+
+static void infinite_constant(const char *dir)
+{
+    models_patch_tensor(dir, CURVE "beta", 0, "\0\0\x80\x7f", 4);
 }
 
 static void missing_head(const char *dir)
@@ -368,6 +379,12 @@ static const struct bad_start cases[] = {
     {"a repeated name", .damage = duplicate_tensor, .status = ERR_INPUT, .words = {WEIGHTS, "duplicate", NORM}},
     {"control characters in names", .damage = control_characters, .status = ERR_INPUT, .words = {WEIGHTS, "norm"}},
     {"a missing tensor", .damage = missing_tensor, .status = ERR_INPUT, .words = {DOWN, "missing", "needs it"}},
+    {"a missing constant of an activation", .fixture = "apertus-6-2", .damage = missing_constant, .status = ERR_INPUT,
+     .words = {CURVE "alpha_n", "is missing", "xielu"}},
+    {"a constant of an activation that is infinite", .fixture = "apertus-6-2", .damage = infinite_constant,
+     .status = ERR_INPUT, .words = {CURVE "beta", "is inf", "finite"}},
+    {"a constant of an activation of another type", WEIGHTS, CURVE "eps/dtype", "\"I32\"", .fixture = "apertus-6-2",
+     .status = ERR_UNSUPPORTED, .words = {CURVE "eps", "is I32", "F32, F16 or BF16"}},
     {"a missing head", .damage = missing_head, .status = ERR_INPUT,
      .words = {"lm_head.weight", "missing", "tie_word_embeddings"}},
     {"a wrong shape", WEIGHTS, DOWN "/shape", "[41,28]", .status = ERR_INPUT,

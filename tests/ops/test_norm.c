@@ -118,6 +118,8 @@ static double formula(enum activation kind, double x)
     case ACTIVATION_SWIGLU: /* acts on clamped inputs */
     case ACTIVATION_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
+    case ACTIVATION_XIELU:
+        break;
     }
     return NAN;
 }
@@ -170,13 +172,49 @@ static void test_activate(void **unused)
     }
 }
 
+static void check_xielu(struct xielu k, int n_tokens, int cols, bool in_place)
+{
+    uint64_t state = 300 + (uint64_t)cols;
+    struct queue q = test_queue(2);
+    size_t n = (size_t)n_tokens * (size_t)cols;
+    struct guarded x = guarded_open(n), out = guarded_open(n);
+    double *want = zeroed(n, sizeof *want);
+    random_fill(x.data, n, &state, 10);
+    if (n > 5)
+        memcpy(x.data, (float[]){0.0f, -0.0f, -200.0f, 200.0f, -1e-7f}, 5 * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        double v = x.data[i], curved = v > 0 ? k.positive * v * v : k.negative * (expm1(fmin(v, k.eps)) - v);
+        want[i] = curved + k.beta * v;
+    }
+    float *to = in_place ? x.data : out.data;
+    ops->xielu(&q, to, x.data, k, n_tokens, cols);
+    close_enough("xielu", to, want, n, 2e-6, 2e-6);
+    free(want);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static void test_xielu(void **unused)
+{
+    (void)unused;
+    const struct xielu constants[] = {{0.8f, 0.8f, 0.5f, -1e-6f}, {0.31f, 1.7f, 0.25f, -0.125f}, {1, 0, 0, 0}};
+    const int cols[] = {0, 1, 3, 17, 64, 1000};
+    for (int k = 0; k < 3; k++)
+        for (int c = 0; c < 6; c++)
+            for (int n_tokens = 0; n_tokens < 40; n_tokens += 13)
+                for (int in_place = 0; in_place < 2; in_place++)
+                    check_xielu(constants[k], n_tokens, cols[c], in_place);
+    float x = NAN, out = 0;
+    struct queue q = test_queue(1);
+    ops->xielu(&q, &out, &x, constants[0], 1, 1);
+    assert_true(isnan(out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_norm_offset),
-        cmocka_unit_test(test_norm_plain),
-        cmocka_unit_test(test_activate),
+        cmocka_unit_test(test_norm),     cmocka_unit_test(test_norm_offset), cmocka_unit_test(test_norm_plain),
+        cmocka_unit_test(test_activate), cmocka_unit_test(test_xielu),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

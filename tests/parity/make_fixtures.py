@@ -371,6 +371,15 @@ case("gemma3-heads256-bf16", "gemma3_text", 22, dict(GEMMA, V=67, H=64, A=2, K=1
      query_pre_attn_scalar=256, **rotations()), "bf16", others=3)
 case("glm4-heads128-f16", "glm4", 18, dict(V=67, H=64, A=2, K=1, D=128, F=128, **part(0.5)), "f16", others=3)
 
+# apertus, arcee: no gate; xIELU with constants of each layer in the checkpoint, or the square of relu
+APERTUS = rope("llama3", 1000.0, original_max_position_embeddings=24, **L3)
+case("apertus-6-2", "apertus", 17, dict(V=97, H=24, A=6, K=2, F=53, eps=1e-2, **APERTUS), v4="rope_type",
+     alt=[dict(eps=1e-6), dict(act="silu"), dict(act="relu2"), rope(theta=1000.0)])
+case("apertus-bias-tied-bf16", "apertus", 14, dict(V=103, H=28, A=7, K=1, F=41, attention_bias=True, tie=True, **APERTUS), "bf16")
+case("arcee-5", "arcee", 16, dict(V=97, H=40, A=5, K=1, F=53, eps=1e-2), v4=True, drop=["rope_theta"],
+     alt=[dict(eps=1e-6), dict(act="relu"), dict(act="silu")])
+case("arcee-yarn-bias-f16", "arcee", 19, dict(V=101, H=28, A=7, K=7, F=44, attention_bias=True, mlp_bias=True, **rope("yarn", **YARN)), "f16")
+
 # Mixtures have two rows of the hidden size for each of an H200's 132 multiprocessors, and 64 columns of an expert for each
 # rank: all run on one rank, those with 128 columns on two.
 MANY, FITS = dict(V=67, H=320, A=2, K=1, D=64, F=64), dict(coarse=True, others=3, gap=0.08)

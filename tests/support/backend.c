@@ -356,6 +356,14 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
     finish(q);
 }
 
+static void xielu(struct queue *q, void *out, const void *x, struct xielu constants, int n_tokens, int cols)
+{
+    size_t n = (size_t)n_tokens * (size_t)cols;
+    void *dout = act("result", out, n, out == x ? ARGUMENT_CHANGED : ARGUMENT_MADE);
+    table->xielu(on(q), dout, out == x ? dout : act("x", x, n, ARGUMENT_READ), constants, n_tokens, cols);
+    finish(q);
+}
+
 static bool gated_product(struct queue *q, void *out, const void *x, const struct weight *w, enum activation kind,
                           int n_tokens)
 {

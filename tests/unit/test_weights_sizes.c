@@ -11,6 +11,10 @@ struct size {
     int64_t parameters;
 };
 
+#define APERTUS_ROPE                                                                                         \
+    ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4," \
+    "\"original_max_position_embeddings\":8192}"
+
 static const struct size sizes[] = {
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 50257, 1024, "", 124439808},
     {"gpt2-medium", "gpt2", 24, 1024, 16, 0, 0, 50257, 1024, "", 354823168},
@@ -104,6 +108,10 @@ static const struct size sizes[] = {
     {"olmo-3-32b", "olmo3", 64, 5120, 40, 8, 27648, 100278, 65536, "", 32233522176},
     {"granite-3-2b", "granite", 40, 2048, 32, 8, 8192, 49155, 4096, ",\"tie_word_embeddings\":true", 2533531648},
     {"granite-3-8b", "granite", 40, 4096, 32, 8, 12800, 49155, 4096, ",\"tie_word_embeddings\":true", 8170848256},
+    /* without two constants a layer, which are read into the config */
+    {"apertus-8b", "apertus", 32, 4096, 32, 8, 21504, 131072, 65536, APERTUS_ROPE, 8053338176 - 32 * 2},
+    {"apertus-70b", "apertus", 80, 8192, 64, 8, 43008, 131072, 65536, APERTUS_ROPE, 70599864480 - 80 * 2},
+    {"afm-4.5b", "arcee", 36, 2560, 20, 4, 18432, 128004, 65536, ",\"head_dim\":128", 4619184640},
     {"command-r", "cohere", 40, 8192, 64, 64, 22528, 256000, 131072, "", 34980831232},
     {"command-r7b", "cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, "", 8028033024},
     {"phi-2", "phi", 32, 2560, 32, 32, 10240, 51200, 2048, "", 2779683840},
