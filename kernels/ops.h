@@ -125,6 +125,7 @@ struct kv_range {
 struct head_norms {
     const struct weight *q, *k; /* NULL: heads are not normalised, or */
     bool unit;                  /* normalised without weights */
+    bool rotated;               /* normalised after the rotation: heads with weights, each by itself, of an RMS kind */
     enum norm_kind kind;
     float eps;
     /* Device memory [n_tokens, 2]: the sums of squares over all q and over all k heads of the model, which are

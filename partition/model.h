@@ -103,7 +103,8 @@ struct model_config {
     bool qk_norm_each; /* every head has weights of its own (Command R+, OLMo 2) */
     bool qk_norm_row;  /* all heads of q are normalised as one row, those of k as another (OLMo 2) */
 
-    bool qk_norm_unit; /* RMS of every head without a weight, in layers that rotate: before or after (Llama 4) */
+    bool qk_norm_rotated; /* norm of every head, with the weights of qk_norm, after the rotation (Hunyuan) */
+    bool qk_norm_unit;    /* RMS of every head without a weight, in layers that rotate: before or after (Llama 4) */
 
     bool sinks;          /* every head has one additional score, of a key without a value (gpt-oss) */
     float attention_cap; /* c: c tanh(score / c) instead of a score (Gemma 2) */

@@ -15,6 +15,7 @@ struct scaling {
     const struct config *top;
     double theta;
     int max_positions;
+    enum rope_names names;
 };
 
 /* The context before the extension. As in transformers, the key counts first beside the dictionary, as Phi-3 has it. */
@@ -52,9 +53,14 @@ static void scale_linear(struct rope *rope, const struct scaling *s)
         rope->inv_freq[j] /= factor;
 }
 
-/* The base grows with the sequence, so the layer code computes it. */
+/* The base grows with the sequence, so the layer code computes it, or has grown by alpha. */
 static void scale_dynamic(struct rope *rope, const struct scaling *s)
 {
+    double alpha = s->names == ROPE_DYNAMIC_BY_ALPHA ? config_real(&s->p, "alpha", 0, 0, 1e9) : 0;
+    if (alpha > 0 && rope->dims > 2) {
+        rope_plain(rope, ROPE_HALF, rope->dims, s->theta * pow(alpha, rope->dims / (rope->dims - 2.0)));
+        return;
+    }
     rope->growth = ROPE_DYNAMIC;
     rope->long_from = s->max_positions;
     rope->theta = (float)s->theta;
@@ -185,7 +191,7 @@ static void (*find_scaling(const struct config *p, const struct rope_keys *keys)
     const char *type = json_get_string(p->json, "rope_type", NULL, p->what, p->e);
     if (type == NULL)
         type = json_get_string(p->json, "type", "default", p->what, p->e);
-    if (keys->yarn_is_longrope && strcmp(type, "yarn") == 0)
+    if (keys->names == ROPE_YARN_IS_LONG && strcmp(type, "yarn") == 0)
         type = "longrope";
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(type, table[i].name) == 0)
@@ -248,7 +254,7 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
 static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
                           const struct config *p, const struct rope_keys *keys)
 {
-    struct scaling s = {.p = *p, .top = c, .max_positions = m->max_positions};
+    struct scaling s = {.p = *p, .top = c, .max_positions = m->max_positions, .names = keys->names};
     double theta = config_real(c, keys->theta, keys->theta_missing, 2, 1e15);
     s.theta = config_real(p, "rope_theta", theta, 2, 1e15);
     double fraction = config_real(c, keys->fraction, keys->fraction_missing, 0, 1);

@@ -5,13 +5,20 @@
 
 #include "partition/config.h"
 
+/* A family's meaning of the names of scalings. */
+enum rope_names {
+    ROPE_NAMES,           /* what transformers means */
+    ROPE_YARN_IS_LONG,    /* "yarn" is LongRoPE (Phi-3) */
+    ROPE_DYNAMIC_BY_ALPHA /* "dynamic" with a key "alpha" multiplies theta once and for all (Hunyuan) */
+};
+
 /* How a family spells the two parameters that are not part of the scaling, and their defaults. */
 struct rope_keys {
     const char *theta;
     double theta_missing;
     const char *fraction; /* of head_dim that rotates */
     double fraction_missing;
-    bool yarn_is_longrope; /* the family calls it yarn (Phi-3) */
+    enum rope_names names;
 };
 
 /* The key of the dictionary: transformers gives "rope_scaling" precedence, unless it is empty. A failure goes to

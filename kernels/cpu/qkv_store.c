@@ -90,11 +90,13 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
         float *x = row + (size_t)h * dim;
         bool is_k = h >= n_q;
         const struct weight *w = is_k ? norms->k : norms->q;
-        if (w || norms->unit)
+        if ((w || norms->unit) && !norms->rotated)
             norm_head(x, w, is_k ? h - n_q : h, dim, norms, norms->squares ? &norms->squares[2 * t + is_k] : NULL,
                       is_k ? norms->n_k : norms->n_q);
         if (rope)
             rotate_head(x, rope, cos_sin + (size_t)t * rope->dims);
+        if (norms->rotated)
+            norm_head(x, w, is_k ? h - n_q : h, dim, norms, NULL, 0);
         for (int d = 0; d < dim && !is_k && factor != 1; d++)
             x[d] *= factor;
     }

@@ -27,7 +27,7 @@ static void refuse_other(const struct config *c, const char *key, const char *ex
 /* The only head of the cache: the latent, followed by the rotated key. */
 static void read_latent(struct model_config *m, const struct config *c, const struct model_latent *missing)
 {
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, false};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
     struct model_latent *l = &m->latent;
     l->rank = config_int(c, "kv_lora_rank", missing->rank, 1, CONFIG_MAX_HEAD_DIM);
     l->query_rank =

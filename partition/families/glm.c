@@ -13,7 +13,7 @@ static void config_glm(struct model_config *m, const struct config *c)
                                                 .ffn = 13696,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1.5625e-7f};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, false};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->rope.layout = ROPE_INTERLEAVED;
     m->qkv_bias = config_bool(c, "attention_bias", true);

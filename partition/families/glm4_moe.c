@@ -28,7 +28,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 10944,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, false};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->n_predicting = config_int(c, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);
     m->qkv_bias = config_bool(c, "attention_bias", false);

@@ -12,7 +12,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .vocab = 200064,
                                                 .ffn = 1536,
                                                 .max_positions = 196608};
-    struct rope_keys rope = {"rope_theta", 5e6, "partial_rotary_factor", 1, false};
+    struct rope_keys rope = {"rope_theta", 5e6, "partial_rotary_factor", 1, ROPE_NAMES};
     int head_dim = config_int(c, "head_dim", 128, 1, CONFIG_MAX_HEAD_DIM);
     rope.fraction_missing = (double)config_int(c, "rotary_dim", head_dim, 2, head_dim) / head_dim;
     llama_read(m, c, &missing, &rope);

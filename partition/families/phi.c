@@ -6,7 +6,7 @@ static void config(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {
         .n_layers = 24, .hidden = 2048, .n_heads = 32, .vocab = 51200, .ffn = 8192, .max_positions = 2048};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, false};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.5, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->norm = NORM_LAYER;
     m->norm_eps = (float)config_real(c, "layer_norm_eps", 1e-5, 0, 1);

@@ -11,7 +11,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 8192,
                                                 .max_positions = 4096,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, true};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_YARN_IS_LONG};
     llama_read(m, c, &missing, &rope);
     for (int i = 0, window = config_int(c, "sliding_window", 0, 1, CONFIG_MAX_POSITIONS); i < m->n_layers; i++)
         m->layer[i].window = window;

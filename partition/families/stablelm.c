@@ -11,7 +11,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .vocab = 50304,
                                                 .ffn = 6912,
                                                 .max_positions = 4096};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.25, false};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 0.25, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->norm = NORM_LAYER;
     m->norm_eps = (float)config_real(c, "layer_norm_eps", 1e-5, 0, 1);

@@ -77,6 +77,7 @@ static void attend(const struct layer_run *r, int layer, const struct heads *hea
     const struct head_norms norms = {.q = w[WEIGHT_Q_NORM],
                                      .k = w[WEIGHT_K_NORM],
                                      .unit = m->qk_norm_unit && !m->layer[layer].unrotated,
+                                     .rotated = m->qk_norm_rotated,
                                      .kind = m->norm,
                                      .eps = m->norm_eps,
                                      .squares = m->qk_norm_row ? a->squares : NULL,

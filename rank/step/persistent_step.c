@@ -85,7 +85,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "norms of the outputs of attention and MLP alone";
     if (m->qk_norm_unit)
         return "norms of q and k without weights";
-    if (m->qk_norm && (m->norm == NORM_LAYER || m->norm == NORM_RMS_ONCE || m->qk_norm_each || m->qk_norm_row))
+    if (m->qk_norm &&
+        (m->norm == NORM_LAYER || m->norm == NORM_RMS_ONCE || m->qk_norm_each || m->qk_norm_row || m->qk_norm_rotated))
         return "norms of q and k of another kind than one RMS norm for all heads";
     if (m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
         return "factors of the residual or the logits";

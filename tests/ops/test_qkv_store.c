@@ -57,8 +57,18 @@ static void test_rope_table(void **unused)
 }
 
 /* The treatment of heads before they are stored. */
-enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEADS_UNIT, HEAD_MODES };
-static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE, NORM_RMS};
+enum head_mode {
+    HEADS_PLAIN,
+    HEADS_RMS,
+    HEADS_OFFSET,
+    HEADS_LAYER_EACH,
+    HEADS_ONE_ROW,
+    HEADS_UNIT,
+    HEADS_ROTATED,
+    HEAD_MODES
+};
+static const enum norm_kind norm_of_mode[] = {NORM_RMS,      NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER,
+                                              NORM_RMS_ONCE, NORM_RMS, NORM_RMS};
 
 /* Norms head h of q or k; square: the mean square of the row that it is normed with, negative: its own. */
 static void expect_norm(double *x, int dim, const struct head_norms *n, const struct weight *w, int h, double square)
@@ -73,6 +83,12 @@ static void expect_norm(double *x, int dim, const struct head_norms *n, const st
                (n->unit ? 1 : (n->kind == NORM_RMS_OFFSET) + weight_at(w, 0, w->cols > dim ? h * dim + d : d));
 }
 
+static void expect_growth(double *x, int dim, const struct rope *r, int pos)
+{
+    for (int d = 0; d < dim && r->query_growth > 0; d++)
+        x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)(pos + r->query_shift) / r->query_period));
+}
+
 static void expect_rotation(double *x, int dim, const struct rope *r, int pos, int len, bool is_q)
 {
     double y[512];
@@ -83,8 +99,8 @@ static void expect_rotation(double *x, int dim, const struct rope *r, int pos, i
         x[a] = y[a] * c - y[b] * sine;
         x[b] = y[b] * c + y[a] * sine;
     }
-    for (int d = 0; d < dim && is_q && r->query_growth > 0; d++)
-        x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)(pos + r->query_shift) / r->query_period));
+    if (is_q)
+        expect_growth(x, dim, r, pos);
 }
 
 /* Makes the squares of a row with as many elements again on other ranks, whose squares are all 1. */
@@ -119,10 +135,14 @@ static void expect_store(double *want, const struct setup *s, const struct rope 
         bool is_k = k >= h->n_heads;
         double *x = want + ((size_t)t * all + k) * dim;
         double square = n->squares ? (double)n->squares[2 * t + is_k] / (is_k ? n->n_k : n->n_q) : -1;
-        if (n->q || n->unit)
+        if ((n->q || n->unit) && !n->rotated)
             expect_norm(x, dim, n, is_k ? n->k : n->q, is_k ? k - h->n_heads : k, square);
         if (rope)
-            expect_rotation(x, dim, rope, s->pos[t], s->rope_len[t], !is_k);
+            expect_rotation(x, dim, rope, s->pos[t], s->rope_len[t], !is_k && !n->rotated);
+        if (n->rotated)
+            expect_norm(x, dim, n, is_k ? n->k : n->q, 0, -1);
+        if (rope && n->rotated && !is_k)
+            expect_growth(x, dim, rope, s->pos[t]);
     }
 }
 
@@ -169,6 +189,7 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
     struct head_norms norms = {.kind = norm_of_mode[mode], .eps = 1e-6f};
     float *squares = zeroed(2 * 200, sizeof *squares);
     norms.unit = mode == HEADS_UNIT;
+    norms.rotated = mode == HEADS_ROTATED;
     if (mode != HEADS_PLAIN && mode != HEADS_UNIT) {
         norms.q = &q_norm;
         norms.k = &k_norm;

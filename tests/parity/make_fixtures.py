@@ -380,6 +380,17 @@ case("arcee-5", "arcee", 16, dict(V=97, H=40, A=5, K=1, F=53, eps=1e-2), v4=True
      alt=[dict(eps=1e-6), dict(act="relu"), dict(act="silu")])
 case("arcee-yarn-bias-f16", "arcee", 19, dict(V=101, H=28, A=7, K=7, F=44, attention_bias=True, mlp_bias=True, **rope("yarn", **YARN)), "f16")
 
+# hunyuan: norms of q and k after the rotation; "dynamic" with alpha is a larger base
+ALPHA = dict(alpha=50.0, factor=1.0)
+case("hunyuan-6-2", "hunyuan_v1_dense", 17, dict(V=97, H=24, A=6, K=2, D=8, F=53, eps=1e-2, **rope("dynamic", 500.0, **ALPHA)), v4="type",
+     extra=dict(use_qk_norm=True, attention_head_dim=8), alt=[dict(eps=1e-6), rope(theta=500.0), rope("dynamic", 500.0, alpha=9.0, factor=1.0)])
+case("hunyuan-yarn-bias-tied-bf16", "hunyuan_v1_dense", 14, dict(V=103, H=28, A=7, K=1, D=8, F=41, attention_bias=True, tie=True,
+     **rope("yarn", **YARN)), "bf16")
+case("hunyuan-moe-5", "hunyuan_v1_moe", 15, dict(V=97, H=40, A=5, K=5, D=8, F=29, num_experts=6, moe_topk=[3, 3], **rope("dynamic", 500.0, **ALPHA)),
+     alt=[dict(moe_topk=2)])
+case("hunyuan-moe-together-f16", "hunyuan_v1_moe", 16, dict(V=101, H=28, A=7, K=1, D=8, F=23, num_experts=4, moe_topk=1, tie=True), "f16",
+     together=True)
+
 # Mixtures have two rows of the hidden size for each of an H200's 132 multiprocessors, and 64 columns of an expert for each
 # rank: all run on one rank, those with 128 columns on two.
 MANY, FITS = dict(V=67, H=320, A=2, K=1, D=64, F=64), dict(coarse=True, others=3, gap=0.08)
@@ -406,7 +417,7 @@ def random_sequences(vocab, n, length, seed):
     return torch.randint(0, vocab, (n, length), generator=torch.Generator().manual_seed(seed))
 
 def routers_of(model):
-    return [m for m in model.modules() if hasattr(m, "top_k") and hasattr(m, "weight")]
+    return [m for m in model.modules() if hasattr(m, "top_k") and (hasattr(m, "weight") or hasattr(m, "wg"))]
 
 @torch.no_grad()
 def fit_routers(model, seed, dtype):
@@ -474,7 +485,8 @@ def uncached(model, prompt, tokens):
     return model(input_ids=torch.cat([prompt, tokens[:-1]])[None], use_cache=False).logits[0].float()
 
 def logits_of(router, x):
-    return torch.nn.functional.linear(x, router.weight, getattr(router, "bias", None))
+    weight = router.wg.weight if hasattr(router, "wg") else router.weight  # Hunyuan's is a module of the router
+    return torch.nn.functional.linear(x, weight, getattr(router, "bias", None))
 
 @torch.no_grad()
 def router_margin(model, sequence):

@@ -188,6 +188,15 @@ static void defaults_of_further_kin(void **state)
     parse(&m, "{\"model_type\":\"arcee\",\"mlp_bias\":true}");
     assert_true(!m.qk_norm && !m.gated_mlp && m.mlp_bias && !m.activation_trained && m.head_dim == 80);
     assert_true(m.activation == ACTIVATION_XIELU && m.layer[31].xielu.positive == 1 && m.layer[31].xielu.beta == 0);
+    parse(&m, "{\"model_type\":\"hunyuan_v1_dense\",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000,"
+              "\"factor\":1}}");
+    assert_true(m.qk_norm && m.qk_norm_rotated && m.rope.growth == ROPE_FIXED && m.scaled_positions == 2048);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(10000 * powf(1000, 128 / 126.0f), -2.0f / 128)) < 1e-6f);
+    parse(&m, "{\"model_type\":\"hunyuan_v1_dense\",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}");
+    assert_true(m.rope.growth == ROPE_DYNAMIC && m.scaled_positions == 4096);
+    parse(&m, "{\"model_type\":\"hunyuan_v1_moe\",\"num_hidden_layers\":2,\"num_experts\":9,\"moe_topk\":[3,3]}");
+    assert_true(m.layer[1].experts && m.experts.routing.n_experts == 9 && m.experts.routing.n_chosen == 3);
+    assert_true(m.experts.ffn == 11008 && m.experts.shared_ffn == 11008 && m.experts.routing.normalised);
     parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
               "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
     assert_true(m.layer[0].window == 0 && m.layer[1].window == 9);
@@ -411,7 +420,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 44);
+    assert_int_equal(n, 46);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -15,6 +15,7 @@ struct store {
     const void *norm[2]; /* q, k */
     enum dtype norm_type[2];
     bool unit;    /* normalised without weights */
+    bool rotated; /* normalised after the rotation */
     bool each[2]; /* every head has weights of its own */
     enum norm_kind kind;
     float eps;
@@ -37,6 +38,14 @@ __device__ static int64_t cache_offset(const struct store &s, int t)
     return (block * s.n_kv * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * s.dim;
 }
 
+/* The normalised element, as yet without weight, times its weight, of index i. */
+template <typename T>
+__device__ static inline float weighed(float unit, const struct store &s, bool is_k, int i)
+{
+    float offset = s.kind == NORM_RMS_OFFSET ? 1.0f : 0.0f, w = weight_at(s.norm[is_k], s.norm_type[is_k], i, 1);
+    return s.kind == NORM_RMS ? w * rounded<T>(unit) : rounded<T>((offset + w) * unit);
+}
+
 /* Normalises head `head` of q or k; a lane holds every 32nd element, x. */
 template <typename T>
 __device__ static void norm_head(float *x, const struct store &s, int t, int head, bool is_k)
@@ -51,11 +60,26 @@ __device__ static void norm_head(float *x, const struct store &s, int t, int hea
     for (int d = lane; d < s.dim; d += 32)
         square += (x[d] - mean) * (x[d] - mean);
     float variance = s.squares != nullptr ? s.squares[2 * (size_t)t + is_k] / s.n[is_k] : warp_sum(square) / s.dim;
-    float inverse = 1.0f / sqrtf(variance + s.eps), offset = s.kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
-    for (int d = lane; d < s.dim; d += 32) {
-        float unit = (x[d] - mean) * inverse, w = weight_at(s.norm[is_k], s.norm_type[is_k], first + d, 1);
-        x[d] = s.kind == NORM_RMS ? w * rounded<T>(unit) : rounded<T>((offset + w) * unit);
+    float inverse = 1.0f / sqrtf(variance + s.eps);
+    for (int d = lane; d < s.dim; d += 32)
+        x[d] = weighed<T>((x[d] - mean) * inverse, s, is_k, first + d);
+}
+
+/* Element d of head x of token t after the rotation. */
+__device__ static inline float turned(const float *x, const struct store &s, int t, bool is_v, int d)
+{
+    return is_v || s.dims == 0 ? x[d] : rotated(x, s.cos_sin + (size_t)t * s.dims, s.dims, s.half, d);
+}
+
+/* Returns what the norm of a rotated head multiplies its elements by. */
+__device__ static float inverse_of_rotated(const float *x, const struct store &s, int t)
+{
+    float square = 0;
+    for (int d = threadIdx.x % 32; d < s.dim; d += 32) {
+        float y = turned(x, s, t, false, d);
+        square += y * y;
     }
+    return 1.0f / sqrtf(warp_sum(square) / s.dim + s.eps);
 }
 
 /* Stores an element in the cache: y, which is x rounded, or the code nearest to x / scale. */
@@ -85,7 +109,7 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     for (int d = lane; d < s.dim; d += 32)
         x[d] = to_float(row[d]);
     bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
-    if (!is_v && (s.norm[is_k] != nullptr || s.unit))
+    if (!is_v && (s.norm[is_k] != nullptr || s.unit) && !s.rotated)
         norm_head<T>(x, s, t, is_k ? h - s.n_q : h, is_k);
     if (!is_k && s.query_growth != 0)
         factor = 1 + s.query_growth * logf((float)(1 + (s.pos[t] + s.query_shift) / s.query_period));
@@ -96,13 +120,16 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
                                                                                         heads */
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
+    float inverse = s.rotated && !is_v ? inverse_of_rotated(x, s, t) : 0;
     for (int d = lane; d < s.dim; d += 32) {
-        float turned = is_v || s.dims == 0 ? x[d] : rotated(x, s.cos_sin + (size_t)t * s.dims, s.dims, s.half, d);
-        T y = from_float<T>(turned * factor);
+        float z = turned(x, s, t, is_v, d);
+        if (s.rotated && !is_v)
+            z = weighed<T>(z * inverse, s, is_k, d);
+        T y = from_float<T>(z * factor);
         if (!is_v)
             row[d] = y;
         if (cache != nullptr)
-            keep(cache + d, turned * factor, y, scale);
+            keep(cache + d, z * factor, y, scale);
     }
 }
 
@@ -214,8 +241,8 @@ __global__ void __launch_bounds__(32 * HEADS_PER_BLOCK)
 /* Does that kernel have these norms? */
 static bool takes_norms(const struct store &s)
 {
-    return s.norm[0] != nullptr && s.norm[1] != nullptr && !s.each[0] && !s.each[1] && s.squares == nullptr &&
-           s.kind != NORM_LAYER;
+    return !s.rotated && s.norm[0] != nullptr && s.norm[1] != nullptr && !s.each[0] && !s.each[1] &&
+           s.squares == nullptr && s.kind != NORM_LAYER;
 }
 
 template <typename T, int DIM>
@@ -261,6 +288,7 @@ static void set_norms(struct store *s, const struct head_norms *norms)
         s->each[i] = w[i] != nullptr && w[i]->cols > s->dim;
     }
     s->unit = norms->unit;
+    s->rotated = norms->rotated;
     s->kind = norms->kind;
     s->eps = norms->eps;
     s->squares = norms->squares;
