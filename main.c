@@ -21,7 +21,7 @@
 
 /* Commands without ranks run in the first process only. If another process failed, the launcher would end all of them,
  * perhaps before the first one has printed the reason. */
-static int run_alone(const struct options *o)
+static int run_alone(struct options *o)
 {
     struct err e = {0};
     if (launch_place() > 0)
@@ -32,7 +32,7 @@ static int run_alone(const struct options *o)
         printf("lockstep %s\n", LOCKSTEP_VERSION);
     else {
         options_warn_unknown();
-        (void)inspect_run(&o->inspect, &e);
+        (void)(run_find_model(&o->inspect.run, &e) || inspect_run(&o->inspect, &e));
     }
     if (e.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout) != 0))
         ERR(&e, ERR_IO, "standard output: cannot write");
@@ -47,7 +47,7 @@ static enum command agree_on_command(struct world *w, struct options *o, struct 
     bool replicates = o->command == COMMAND_SERVE || o->command == COMMAND_BATCH;
     if (w->rank == 0 && e->code == ERR_NONE &&
         run_check_replicas(run, w->n_ranks, replicates ? NULL : command_name(o->command), e) == 0)
-        (void)(run_check_loading(run, e) || run_check_invariance(run, e));
+        (void)(run_check_loading(run, e) || run_check_invariance(run, e) || run_find_model(run, e));
     fatal_agree(w, e);
     if (w->rank == 0)
         run_choose_limits(run, device_is_gpu((enum device_choice)run->device), options_many(o));

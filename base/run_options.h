@@ -14,7 +14,8 @@ enum speculative_choice { SPECULATIVE_AUTO, SPECULATIVE_ALWAYS, SPECULATIVE_OFF 
 
 /* Strings are borrowed from argv or the environment. Numbers that were not given are negative unless said. */
 struct run_options {
-    const char *model;
+    const char *model;       /* the folder, after run_find_model */
+    const char *model_name;  /* of a repository in the Hub's cache; NULL: the folder's name */
     int64_t tensor_parallel; /* ranks that share a model; -1: all */
     bool expert_parallel;    /* ranks hold whole experts */
     int64_t device, threads;
@@ -54,6 +55,10 @@ extern const struct opt_rows run_load_rows;   /* commands that load a model on a
 extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
 extern const struct opt_rows run_draft_rows;  /* those that may verify several tokens of a sequence in one step */
 extern const struct opt_rows run_bound_rows;  /* --max-step-ms */
+
+/* Make o->model a folder, if it names a repository in the Hub's cache (base/repository.h), and set o->model_name. One
+ * model a process. */
+int run_find_model(struct run_options *o, struct err *e);
 
 /* Set the usual batches and, if it was not given, max_batch_tokens. many: models share the device's memory. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many);

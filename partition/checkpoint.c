@@ -248,55 +248,6 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Whether a path that is not there reads like the name of a repository of the Hugging Face Hub:
- * "meta-llama/Llama-3.2-1B". */
-static bool is_repository(const char *path)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-    size_t owner = strspn(path, letters), name = path[owner] == '/' ? strspn(path + owner + 1, letters) : 0;
-    return owner > 0 && name > 0 && path[owner + 1 + name] == '\0' && path[0] != '.' && path[owner + 1] != '.';
-}
-
-static int refuse_folder(const char *model_dir, int error, struct err *e)
-{
-    const char *path = checkpoint_short_path(model_dir);
-    if (error == ENOENT && is_repository(model_dir) && strlen(model_dir) < 100)
-        return ERR(
-            e, ERR_IO,
-            "%s: no such folder. If it is a repository of the Hugging Face Hub, download it first: hf download %s "
-            "--local-dir %s",
-            path, model_dir, strchr(model_dir, '/') + 1);
-    return ERR(e, ERR_IO, "%s: cannot open the folder: %s", path, strerror(error));
-}
-
-#define REVISION_BYTES 65
-
-/* The revision of a repository's folder in the Hub's cache; "REVISION": unknown. */
-static void read_revision(const char *model_dir, char revision[REVISION_BYTES])
-{
-    char path[PATH_MAX];
-    FILE *f = (size_t)snprintf(path, sizeof path, "%s/refs/main", model_dir) < sizeof path ? fopen(path, "re") : NULL;
-    if (f == NULL || fscanf(f, "%64s", revision) != 1)
-        (void)snprintf(revision, REVISION_BYTES, "REVISION");
-    if (f != NULL)
-        (void)fclose(f);
-}
-
-/* A folder models--OWNER--NAME has the model in another one below. */
-static int refuse_cache(const char *model_dir, struct err *e)
-{
-    char path[PATH_MAX], revision[REVISION_BYTES];
-    struct stat info;
-    if ((size_t)snprintf(path, sizeof path, "%s/snapshots", model_dir) >= sizeof path || stat(path, &info) != 0 ||
-        !S_ISDIR(info.st_mode))
-        return 0;
-    read_revision(model_dir, revision);
-    return ERR(e, ERR_INPUT,
-               "%s: a repository in the cache of the Hugging Face Hub: its model is the folder snapshots/%s in it "
-               "(--served-model-name gives it a name)",
-               checkpoint_short_path(model_dir), revision);
-}
-
 int checkpoint_refuse_formats(const char *model_dir, struct err *e)
 {
     static const struct {
@@ -315,7 +266,7 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
     };
     DIR *dir = opendir(model_dir);
     if (dir == NULL)
-        return refuse_folder(model_dir, errno, e);
+        return ERR(e, ERR_IO, "%s: cannot open the folder: %s", checkpoint_short_path(model_dir), strerror(errno));
     size_t n = sizeof table / sizeof table[0], best = n;
     char name[NAME_MAX + 1] = "";
     bool loose = false;
@@ -330,10 +281,8 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
             }
     }
     (void)closedir(dir);
-    if (loose)
+    if (loose || best == n)
         return 0;
-    if (best == n)
-        return refuse_cache(model_dir, e);
     return ERR(e, ERR_UNSUPPORTED, "%s: %.80s is %s, expected model.safetensors; %s", checkpoint_short_path(model_dir),
                name, table[best].is, table[best].remedy);
 }

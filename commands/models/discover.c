@@ -2,6 +2,7 @@
 #include "commands/models/discover.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/repository.h"
 #include "base/utf8.h"
 
 #include <dirent.h>
@@ -21,7 +22,7 @@ struct folder_search {
     const char *dir;
     bool archives;
     struct model {
-        char *name, *archive;
+        char *name, *archive, *below;
     } * model; /* [n] of DISCOVER_MAX_MODELS */
     int n, n_warnings;
 };
@@ -84,14 +85,16 @@ static void warn(struct folder_search *s, const char *name, const char *why)
     log_warn("--models-dir: %s is left out: %s", shown, why);
 }
 
-static int add_model(struct folder_search *s, const char *name, size_t bytes, const char *archive, struct err *e)
+static int add_model(struct folder_search *s, const char *name, size_t bytes, const char *archive, const char *below,
+                     struct err *e)
 {
     struct model *m = &s->model[s->n];
     if (s->n == DISCOVER_MAX_MODELS)
         return ERR(e, ERR_UNSUPPORTED, "--models-dir: more than %d models", DISCOVER_MAX_MODELS);
     m->name = strndup(name, bytes);
     m->archive = archive != NULL ? strdup(archive) : NULL;
-    if (m->name == NULL || (archive != NULL && m->archive == NULL))
+    m->below = below != NULL ? strdup(below) : NULL;
+    if (m->name == NULL || (archive != NULL && m->archive == NULL) || (below != NULL && m->below == NULL))
         return ERR(e, ERR_MEMORY, "out of host memory: names of models");
     s->n++;
     return 0;
@@ -106,8 +109,25 @@ static int look_at_archive(struct folder_search *s, const char *name, size_t ste
     else if (!is_good_name(model))
         warn(s, name, "a model's name must be UTF-8 without control characters, of less than 128 bytes");
     else
-        return add_model(s, model, stem, name, e);
+        return add_model(s, model, stem, name, NULL, e);
     return 0;
+}
+
+/* Adds the model of a repository's folder; false: it is none. */
+static bool look_at_repository(struct folder_search *s, const char *name, struct err *e)
+{
+    char path[PATH_MAX];
+    struct repository found;
+    struct err why = {0};
+    int n = snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    int rc = n > 0 && n < (int)sizeof path ? repository_find(&found, path, &why) : 0;
+    if (rc == 0)
+        return false;
+    if (rc < 0 || !is_good_name(found.name))
+        warn(s, name, rc < 0 ? why.text : "the name of its model has 128 bytes or more");
+    else
+        (void)add_model(s, found.name, strlen(found.name), NULL, found.folder + strlen(s->dir) + 1, e);
+    return true;
 }
 
 static int look_at(struct folder_search *s, const char *name, struct err *e)
@@ -127,11 +147,11 @@ static int look_at(struct folder_search *s, const char *name, struct err *e)
         return look_at_archive(s, name, stem, e);
     else if (!is_good_name(name))
         warn(s, name, "a model's name must be UTF-8 without control characters, of less than 128 bytes");
-    else if (!is_model(s->dir, name))
+    else if (is_model(s->dir, name))
+        return add_model(s, name, strlen(name), NULL, NULL, e);
+    else if (!look_at_repository(s, name, e))
         warn(s, name, "there is no config.json in it");
-    else
-        return add_model(s, name, strlen(name), NULL, e);
-    return 0;
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 /* By name; a folder before archives, "x.tar" before "x.tar.gz". */
@@ -172,9 +192,11 @@ static void take_first(struct folder_search *s, struct discovered *d)
             warn(s, m->archive, "there is a folder or another archive of this name");
             free(m->name);
             free(m->archive);
+            free(m->below);
             continue;
         }
         d->name[d->n] = m->name;
+        d->below[d->n] = m->below;
         d->archive[d->n++] = m->archive;
     }
     if (s->n_warnings > MAX_WARNINGS)
@@ -185,7 +207,8 @@ int discover_models(const char *dir, bool archives, struct discovered *d, struct
 {
     struct folder_search s = {.dir = dir, .archives = archives};
     *d = (struct discovered){.name = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->name, "names of models"),
-                             .archive = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->archive, "names of models")};
+                             .archive = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->archive, "names of models"),
+                             .below = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->below, "names of models")};
     s.model = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *s.model, "names of models");
     if (e->code == ERR_NONE) {
         read_folder(&s, e);
@@ -200,9 +223,11 @@ void discover_close(struct discovered *d)
     for (int i = 0; i < d->n; i++) {
         free(d->name[i]);
         free(d->archive[i]);
+        free(d->below[i]);
     }
     free(d->name);
     free(d->archive);
+    free(d->below);
     *d = (struct discovered){0};
 }
 

@@ -1,5 +1,5 @@
-/* commands/models/discover.h - the models of a folder, by name: its subfolders that have a config.json, and
- * archives. */
+/* commands/models/discover.h - the models of a folder, by name: its subfolders that have a config.json, repositories
+ * where the folder is a cache of the Hub (base/repository.h), and archives. */
 #ifndef MODELS_DISCOVER_H
 #define MODELS_DISCOVER_H
 
@@ -14,6 +14,7 @@
 struct discovered {
     char **name;    /* [n] in ascending order of bytes; owned */
     char **archive; /* [n] the file's name in the folder, owned; NULL: the model is a folder */
+    char **below;   /* [n] of a repository in a cache of the Hub its revision's folder in the folder; NULL: its name */
     int n;
 };
 

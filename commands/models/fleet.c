@@ -16,6 +16,7 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
                                       .models_dir = f->setup.models->dir,
                                       .name = f->found.name[model],
                                       .archive = f->found.archive[model],
+                                      .below = f->found.below[model],
                                       .cache = &f->archives,
                                       .shelf = &f->shelf,
                                       .ops = f->ops,

@@ -11,7 +11,7 @@
 static int find_files(struct opened_model *m, const struct model_place *p, struct err *e)
 {
     char archive[PATH_MAX];
-    const char *file = p->archive != NULL ? p->archive : p->name;
+    const char *file = p->archive != NULL ? p->archive : p->below != NULL ? p->below : p->name;
     int n = p->dir != NULL ? snprintf(m->dir, sizeof m->dir, "%s", p->dir)
                            : snprintf(m->dir, sizeof m->dir, "%s/%s", p->models_dir, file);
     if (n < 0 || n >= (int)sizeof m->dir)

@@ -29,7 +29,8 @@ struct opened_model {
 /* The model's name and place. Borrowed. */
 struct model_place {
     const struct service_options *service;
-    const char *models_dir, *name, *archive; /* archive: its file in models_dir; NULL: its folder has its name */
+    const char *models_dir, *name, *archive; /* archive: its file in models_dir; NULL: it is a folder, */
+    const char *below;                       /* at this place in models_dir; NULL: its folder has its name */
     const char *dir;                         /* its folder, if known: only its steps run here; else NULL */
     struct archive_cache *cache;             /* for archives */
     struct shelf *shelf;

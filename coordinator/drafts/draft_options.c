@@ -1,6 +1,7 @@
 /* coordinator/drafts/draft_options.c - see draft_options.h. */
 #include "coordinator/drafts/draft_options.h"
 #include "base/json.h"
+#include "base/repository.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -100,6 +101,18 @@ static int read_config(struct draft_wishes *w, const char *text, struct err *e)
     return -1;
 }
 
+/* The folder of a repository in the Hub's cache. */
+static int find_folder(struct draft_wishes *w, struct err *e)
+{
+    struct repository found;
+    int rc = w->folder[0] != '\0' ? repository_find(&found, w->folder, e) : 0;
+    if (rc == 1 && strlen(found.folder) >= sizeof w->folder)
+        return ERR(e, ERR_USAGE, "draft model %s: the path of its folder in the Hub's cache is too long", found.name);
+    if (rc == 1)
+        (void)snprintf(w->folder, sizeof w->folder, "%s", found.folder);
+    return rc < 0 ? -1 : 0;
+}
+
 static int read_wishes(struct draft_wishes *w, const struct run_options *o, struct err *e)
 {
     *w = (struct draft_wishes){
@@ -110,6 +123,8 @@ static int read_wishes(struct draft_wishes *w, const struct run_options *o, stru
     if (o->draft_model != NULL)
         (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
     if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
+        return -1;
+    if (find_folder(w, e) != 0)
         return -1;
     if (w->folder[0] != '\0' && w->shared)
         return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"suffix\" in " CONFIG ": expected one of them");

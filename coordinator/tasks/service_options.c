@@ -53,8 +53,9 @@ void service_model_name(const struct service_options *o, char *name, size_t byte
     const char *begin = end;
     while (begin > model && begin[-1] != '/')
         begin--;
-    if (o->served_name != NULL)
-        (void)snprintf(name, bytes, "%s", o->served_name);
+    const char *given = o->served_name != NULL ? o->served_name : o->run.model_name;
+    if (given != NULL)
+        (void)snprintf(name, bytes, "%s", given);
     else
         (void)snprintf(name, bytes, "%.*s", (int)(end - begin), begin);
 }

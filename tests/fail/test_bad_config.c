@@ -31,18 +31,6 @@ static void empty_folder(const char *dir)
     }
 }
 
-/* models--OWNER--NAME as hf download leaves it without --local-dir. */
-static void cache_of_the_hub(const char *dir)
-{
-    char path[600];
-    empty_folder(dir);
-    (void)snprintf(path, sizeof path, "%s/snapshots", dir);
-    (void)mkdir(path, 0700);
-    (void)snprintf(path, sizeof path, "%s/refs", dir);
-    (void)mkdir(path, 0700);
-    files_write_text(path, "main", "0123abc");
-}
-
 static void huge_config(const char *dir)
 {
     static char text[17 << 20];
@@ -60,8 +48,6 @@ static void huge_model(const char *dir)
 static const struct bad_start cases[] = {
     {"no such folder", .damage = no_folder_at_all, .status = ERR_IO, .words = {"cannot open", "No such file"}},
     {"an empty folder", .damage = empty_folder, .status = ERR_IO, .words = {CONFIG, "cannot open", "No such file"}},
-    {"a repository in the Hub's cache", .damage = cache_of_the_hub, .status = ERR_INPUT,
-     .words = {"a repository in the cache of the Hugging Face Hub", "the folder snapshots/0123abc in it"}},
     {"a file in place of a folder", .status = ERR_INPUT, .argument = {START, "/etc/passwd", END},
      .words = {"/etc/passwd", "is a file", "expected the folder"}},
     {"an empty config", CONFIG, NULL, "", .status = ERR_INPUT, .words = {CONFIG, "not valid JSON"}},

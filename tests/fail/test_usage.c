@@ -29,7 +29,7 @@ static const struct bad_start cases[] = {
      .words = {"\"story\"", "expected an option"}},
     {"no model", .argument = {"generate", "--prompt", "a", NULL}, .status = ERR_USAGE, .words = {"--model"}},
     {"the name of a repository", .argument = {"generate", "--model", "meta-llama/Llama-3.2-1B", "--prompt", "a", NULL},
-     .status = ERR_IO, .words = {"hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B"}},
+     .status = ERR_IO, .words = {"no such folder", "Hub's cache", "hf download meta-llama/Llama-3.2-1B"}},
     {"a missing folder", .argument = {"generate", "--model", "./meta-llama/x", "--prompt", "a", NULL}, .status = ERR_IO,
      .words = {"./meta-llama/x: cannot open the folder: No such file"}},
     {"no prompt", .argument = {GENERATE, NULL}, .status = ERR_USAGE,

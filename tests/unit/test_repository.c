@@ -1,0 +1,141 @@
+/* tests/unit/test_repository.c - base/repository.h: repositories in a cache such as the Hub's tools leave it. */
+#include "tests/unit/unit.h"
+
+#include "base/repository.h"
+#include "tests/support/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define QWEN "models--Qwen--Qwen3-8B"
+#define HASH "0123456789abcdef0123456789abcdef01234567"
+
+static char cache[256];
+static struct repository found;
+
+static void make_folder(const char *below)
+{
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/%s", cache, below);
+    assert_return_code(mkdir(path, 0700), 0);
+}
+
+static void write_at(const char *below, const char *name, const char *text)
+{
+    char dir[600];
+    (void)snprintf(dir, sizeof dir, "%s/%s", cache, below);
+    files_write_text(dir, name, text);
+}
+
+/* A repository with the revision HASH, and one without refs. */
+static int open_cache(void **state)
+{
+    (void)state;
+    files_make_dir(cache);
+    (void)setenv("HF_HUB_CACHE", cache, 1);
+    make_folder(QWEN);
+    make_folder(QWEN "/refs");
+    make_folder(QWEN "/snapshots");
+    make_folder(QWEN "/snapshots/" HASH);
+    make_folder(QWEN "/snapshots/older");
+    write_at(QWEN "/refs", "main", HASH);
+    write_at(QWEN "/snapshots/" HASH, "config.json", "{}");
+    make_folder("models--gpt2");
+    make_folder("models--gpt2/snapshots");
+    make_folder("models--gpt2/snapshots/aa");
+    write_at("models--gpt2/snapshots/aa", "config.json", "{}");
+    return 0;
+}
+
+static int close_cache(void **state)
+{
+    (void)state;
+    files_remove_dir(cache);
+    return 0;
+}
+
+static void expect_found(const char *model, const char *name, const char *below)
+{
+    struct err e = {0};
+    char folder[600];
+    (void)snprintf(folder, sizeof folder, "%s/%s", cache, below);
+    assert_int_equal(repository_find(&found, model, &e), 1);
+    assert_string_equal(found.name, name);
+    assert_string_equal(found.folder, folder);
+}
+
+static void names_are_found(void **state)
+{
+    char home[256], below[600];
+    (void)state;
+    expect_found("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", QWEN "/snapshots/" HASH);
+    expect_found("gpt2", "gpt2", "models--gpt2/snapshots/aa");
+    files_make_dir(home); /* HF_HOME counts where HF_HUB_CACHE is empty */
+    (void)setenv("HF_HUB_CACHE", "", 1);
+    (void)setenv("HF_HOME", home, 1);
+    (void)snprintf(below, sizeof below, "%s/hub", home);
+    assert_return_code(symlink(cache, below), 0);
+    struct err e = {0};
+    assert_int_equal(repository_find(&found, "gpt2", &e), 1);
+    assert_non_null(strstr(found.folder, "/hub/models--gpt2/snapshots/aa"));
+    assert_return_code(unlink(below), 0);
+    files_remove_dir(home);
+    (void)unsetenv("HF_HOME");
+    (void)setenv("HF_HUB_CACHE", cache, 1);
+}
+
+static void folders_are_found(void **state)
+{
+    char path[600];
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/" QWEN, cache);
+    expect_found(path, "Qwen/Qwen3-8B", QWEN "/snapshots/" HASH);
+    struct err e = {0};
+    (void)snprintf(path, sizeof path, "%s/" QWEN "/snapshots/" HASH, cache); /* a model's folder is used as it is */
+    assert_int_equal(repository_find(&found, path, &e), 0);
+    assert_string_equal(found.folder, "");
+}
+
+static void others_are_not(void **state)
+{
+    static const char *const names[] = {"../Qwen3-8B", "Qwen/../x", "a/b/c", "/etc", "", ".hidden/x", "a b/c", "x/"};
+    struct err e = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_int_equal(repository_find(&found, names[i], &e), 0);
+        assert_string_equal(found.folder, "");
+    }
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-9B", &e), 0); /* looked for, and not there */
+    assert_non_null(strstr(found.folder, "/models--Qwen--Qwen3-9B"));
+}
+
+static void revisions_must_be_known(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    make_folder("models--gpt2/snapshots/bb");
+    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "gpt2: 2 revisions", "/models--gpt2/snapshots/");
+    make_folder("models--gpt2/refs");
+    write_at("models--gpt2/refs", "main", "bb");
+    e = (struct err){0};
+    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "no config.json", "/snapshots/bb", "hf download gpt2");
+    write_at("models--gpt2/refs", "main", "../../../etc"); /* no commit */
+    e = (struct err){0};
+    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    EXPECT_PARTS(&e, ERR_INPUT, "2 revisions");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_found),
+        cmocka_unit_test(folders_are_found),
+        cmocka_unit_test(others_are_not),
+        cmocka_unit_test(revisions_must_be_known),
+    };
+    return cmocka_run_group_tests(tests, open_cache, close_cache);
+}
