@@ -49,6 +49,10 @@ static const struct family *const all[] = {&family_gpt2,
                                            &family_arcee,
                                            &family_hunyuan_v1_dense,
                                            &family_hunyuan_v1_moe,
+                                           &family_qwen2_vl,
+                                           &family_qwen2_5_vl,
+                                           &family_qwen3_vl,
+                                           &family_qwen3_vl_moe,
                                            &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
@@ -75,5 +79,6 @@ const char *family_names(void)
            "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
            "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
            "glm4_moe_lite, llama4_text, llama4, apertus, arcee, "
-           "hunyuan_v1_dense, hunyuan_v1_moe";
+           "hunyuan_v1_dense, hunyuan_v1_moe, "
+           "qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe";
 }

@@ -8,6 +8,14 @@
 #include "partition/model.h"
 #include "partition/weights.h"
 
+/* Where a family's config and tensors are. */
+enum wrapping {
+    NOT_WRAPPED,
+    WRAPPED,        /* a part of a multimodal model: its config is "text_config", its names begin with
+                       "language_model." or "model.language_model." */
+    WRAPPED_OR_FLAT /* the same, or, as saved by transformers 4, its config and names stand beside the other parts' */
+};
+
 struct family {
     const char *model_type;   /* of config.json */
     const char *architecture; /* prefix of architectures[0] for configs without model_type, e.g. "GPT2LMHead" */
@@ -17,8 +25,7 @@ struct family {
     const char *const *outside_prefix;  /* names that never carry the prefix ("lm_head.weight"); NULL-terminated */
     const char *const *ignored;         /* tensors to ignore: ends of names, or (with a dot at the end) parts of names;
                                    NULL-terminated */
-    bool wrapped; /* a part of a multimodal model: its config is "text_config", its names begin with
-                     "language_model." or "model.language_model." */
+    enum wrapping wrapped;
 };
 
 /* NULL when unknown. */
@@ -35,7 +42,7 @@ extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt
     family_granite, family_granitemoe, family_cohere, family_cohere2, family_phi, family_falcon, family_gpt_neo,
     family_ministral3, family_mistral3, family_minimax_m2, family_deepseek_v2, family_deepseek_v3, family_glm4_moe_lite,
     family_llama4_text, family_llama4, family_apertus, family_arcee, family_hunyuan_v1_dense, family_hunyuan_v1_moe,
-    family_eagle3;
+    family_qwen2_vl, family_qwen2_5_vl, family_qwen3_vl, family_qwen3_vl_moe, family_eagle3;
 
 /* Is it the config of a head that drafts for another model? Kinds other than EAGLE-3 are refused in c->e. */
 bool eagle3_is(const struct config *c);

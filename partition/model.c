@@ -83,13 +83,15 @@ int model_context(const struct model_config *m)
     return longest > 0 ? longest : INT_MAX;
 }
 
-/* The family's part of the config; for multimodal folders "text_config", with "dtype" and "tie_word_embeddings" of the
- * outer config if they are missing. The caller frees json. */
-static int open_text_config(struct config *text, const struct config *c, char *what, size_t what_bytes)
+/* The language model's part of the config, "text_config", with "dtype" and "tie_word_embeddings" of the outer config if
+ * they are missing; flat: without it the whole. The caller frees json. */
+static int open_text_config(struct config *text, const struct config *c, bool flat, char *what, size_t what_bytes)
 {
     static const char *const shared[] = {"dtype", "torch_dtype", "tie_word_embeddings"};
     const json_t *part = json_object_get(c->json, "text_config");
-    (void)snprintf(what, what_bytes, "%s: \"text_config\"", c->what);
+    flat = flat && part == NULL;
+    (void)snprintf(what, what_bytes, flat ? "%s" : "%s: \"text_config\"", c->what);
+    part = flat ? c->json : part;
     if (!json_is_object(part))
         return ERR(c->e, ERR_INPUT, "%s is %s, expected an object", what, json_type_name(part));
     json_t *json = json_copy((json_t *)part);
@@ -114,7 +116,7 @@ static void read_wrapped(struct model_config *m, const struct config *c, const s
 {
     char what[300];
     struct config text;
-    if (open_text_config(&text, c, what, sizeof what) != 0)
+    if (open_text_config(&text, c, family->wrapped == WRAPPED_OR_FLAT, what, sizeof what) != 0)
         return;
     if (m->quantization.format == FORMAT_NONE)
         quantization_read(&m->quantization, &text);
@@ -135,7 +137,7 @@ int model_config_parse(struct model_config *m, const char *text, size_t bytes, c
     else
         quantization_read(&m->quantization, &c);
     const struct family *family = e->code == ERR_NONE ? find_family(&c) : NULL;
-    if (family != NULL && family->wrapped)
+    if (family != NULL && family->wrapped != NOT_WRAPPED)
         read_wrapped(m, &c, family);
     else if (family != NULL)
         read_family(m, &c, family);

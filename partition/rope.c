@@ -193,6 +193,8 @@ static void (*find_scaling(const struct config *p, const struct rope_keys *keys)
         type = json_get_string(p->json, "type", "default", p->what, p->e);
     if (keys->names == ROPE_YARN_IS_LONG && strcmp(type, "yarn") == 0)
         type = "longrope";
+    if (keys->names == ROPE_MROPE_IS_PLAIN && strcmp(type, "mrope") == 0)
+        type = "default";
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(type, table[i].name) == 0)
             return table[i].scale;

@@ -9,6 +9,7 @@
 enum rope_names {
     ROPE_NAMES,           /* what transformers means */
     ROPE_YARN_IS_LONG,    /* "yarn" is LongRoPE (Phi-3) */
+    ROPE_MROPE_IS_PLAIN,  /* "mrope" is the default (Qwen2-VL) */
     ROPE_DYNAMIC_BY_ALPHA /* "dynamic" with a key "alpha" multiplies theta once and for all (Hunyuan) */
 };
 

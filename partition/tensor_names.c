@@ -46,11 +46,12 @@ bool tensor_names_expert(const struct weight_source *source)
 static struct tensor_prefixes find_prefixes(const struct family *family, const struct checkpoint *c)
 {
     const struct tensor_prefixes plain[] = {{family->prefix, ""}, {"", ""}};
-    static const struct tensor_prefixes wrapped[] = {{"language_model.model.", "language_model."},
-                                                     {"model.language_model.", ""}};
-    const struct tensor_prefixes *known = family->wrapped ? wrapped : plain;
+    const struct tensor_prefixes wrapped[] = {
+        {"language_model.model.", "language_model."}, {"model.language_model.", ""}, {family->prefix, ""}};
+    const struct tensor_prefixes *known = family->wrapped != NOT_WRAPPED ? wrapped : plain;
+    int n = family->wrapped == WRAPPED_OR_FLAT ? 3 : 2;
     for (const struct weight_source *source = family->source; source->name != NULL; source++)
-        for (int i = 0; i < 2 && !in_list(family->outside_prefix, source->name); i++) {
+        for (int i = 0; i < n && !in_list(family->outside_prefix, source->name); i++) {
             char name[128];
             file_name(family, &known[i], source->name, (struct tensor_place){0, 0}, name, sizeof name);
             if (checkpoint_find(c, name) >= 0)

@@ -33,6 +33,9 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 
+/* m->layer[].experts: a mixture in every "decoder_sparse_step"th layer, but for those that "mlp_only_layers" lists. */
+void qwen_read_experts(struct model_config *m, const struct config *c);
+
 /* Lines of the tables of sources: tensors outside of layers; q, k and v; attention's output; norms of q and k; a gated
  * MLP. */
 /* clang-format off */

@@ -1,8 +1,7 @@
 /* partition/families/moe.c - relatives of Llama with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE. */
 #include "partition/families/llama.h"
 
-/* A mixture in every "decoder_sparse_step"th layer, but for those that "mlp_only_layers" lists. */
-static void read_qwen_layers(struct model_config *m, const struct config *c)
+void qwen_read_experts(struct model_config *m, const struct config *c)
 {
     bool dense[MODEL_MAX_LAYERS];
     int step = config_int(c, "decoder_sparse_step", 1, 1, MODEL_MAX_LAYERS);
@@ -44,7 +43,7 @@ static void config_qwen2_moe(struct model_config *m, const struct config *c)
     m->experts.ffn = config_int(c, "moe_intermediate_size", 1408, 1, CONFIG_MAX_FFN);
     m->experts.shared_ffn = config_int(c, "shared_expert_intermediate_size", 5632, 1, CONFIG_MAX_FFN);
     m->experts.shared_gate = true;
-    read_qwen_layers(m, c);
+    qwen_read_experts(m, c);
     int window = qwen_window(c), end = config_int(c, "max_window_layers", 28, 0, CONFIG_MAX_POSITIONS);
     llama_read_windows(m, c, 0, 0);
     for (int i = 0; i < m->n_layers && i < end && !config_has(c, "layer_types"); i += 2)
@@ -65,7 +64,7 @@ static void config_qwen3_moe(struct model_config *m, const struct config *c)
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     llama_read_routing(m, c, 128, 0, 8, config_bool(c, "norm_topk_prob", false));
     m->experts.ffn = config_int(c, "moe_intermediate_size", 768, 1, CONFIG_MAX_FFN);
-    read_qwen_layers(m, c);
+    qwen_read_experts(m, c);
     for (int i = 0, window = qwen_window(c); i < m->n_layers; i++)
         m->layer[i].window = window; /* every layer, whatever "layer_types" and "max_window_layers" say */
 }

@@ -391,6 +391,18 @@ case("hunyuan-moe-5", "hunyuan_v1_moe", 15, dict(V=97, H=40, A=5, K=5, D=8, F=29
 case("hunyuan-moe-together-f16", "hunyuan_v1_moe", 16, dict(V=101, H=28, A=7, K=1, D=8, F=23, num_experts=4, moe_topk=1, tie=True), "f16",
      together=True)
 
+# The language models of Qwen2.5-VL and Qwen3-VL are Qwen2 and Qwen3: three equal positions per token of a text
+MROPE = dict(type="mrope", mrope_section=[2, 1, 1])
+case("qwen25vl-flat", "qwen2", 15, dict(V=97, H=24, A=3, K=1, F=41, eps=1e-2, **rope(theta=1000.0)), v4="type", wrap=("qwen2_5_vl", "model."),
+     extra=dict(rope_scaling=MROPE), alt=[dict(eps=1e-6), rope()])
+case("qwen25vl-nested-tied-bf16", "qwen2", 14, dict(V=103, H=28, A=7, K=1, F=41, tie=True, **rope(theta=1e6, mrope_section=[1, 1, 0])), "bf16",
+     wrap=("qwen2_5_vl", "model.language_model."))
+case("qwen3vl-5", "qwen3", 16, dict(V=97, H=40, A=5, K=1, D=8, F=53, **rope(theta=5e5, mrope_section=[2, 1, 1], mrope_interleaved=True)),
+     wrap=("qwen3_vl", "model.language_model."))
+case("qwen3vl-moe-f16", "qwen3_moe", 15, dict(V=101, H=28, A=7, K=7, D=8, F=41, norm_topk_prob=True, num_experts=4, num_experts_per_tok=2,
+     moe_intermediate_size=19, tie=True, **rope(theta=5e5, mrope_section=[2, 1, 1], mrope_interleaved=True)), "f16", together=True,
+     wrap=("qwen3_vl_moe", "model.language_model."))
+
 # Mixtures have two rows of the hidden size for each of an H200's 132 multiprocessors, and 64 columns of an expert for each
 # rank: all run on one rank, those with 128 columns on two.
 MANY, FITS = dict(V=67, H=320, A=2, K=1, D=64, F=64), dict(coarse=True, others=3, gap=0.08)
@@ -522,10 +534,24 @@ def dist(a, b):
 
 VISION = dict(hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 
+def wrapped_qwen(sd, cfg, kind, prefix):
+    """prefix "model.": as Qwen2.5-VL was published, with everything in one dictionary and the encoder's names beside."""
+    sd[("model." if prefix != "model." else "") + "visual.merger." + ("ln_q" if kind == "qwen2_5_vl" else "norm") + ".weight"] = torch.ones(8)
+    cfg["model_type"] = kind + "_text"
+    whole = {k: cfg.pop(k) for k in ("dtype", "torch_dtype", "architectures") if k in cfg}
+    whole.update(model_type=kind, tie_word_embeddings=cfg["tie_word_embeddings"], architectures=[
+        {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe"}[kind] + "ForConditionalGeneration"],
+        vision_config=dict(depth=1, hidden_size=8, out_hidden_size=8, num_heads=2, intermediate_size=16))
+    if kind == "qwen3_vl_moe":  # both matrices transposed
+        sd = {k: v.transpose(1, 2) if ".experts." in k else v for k, v in sd.items()}
+    return sd, dict(cfg, **whole) if prefix == "model." else dict(whole, text_config=cfg)
+
 def wrapped(sd, cfg, kind, prefix):
     """The same as the language model of a multimodal folder, with one further tensor of the latter."""
     head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
     sd = {(head + k if k.startswith("lm_head") else prefix + k.removeprefix("model.")): v for k, v in sd.items()}
+    if kind.startswith("qwen"):
+        return wrapped_qwen(sd, cfg, kind, prefix)
     tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight",
              "llama4": "vision_model.layernorm_pre.weight"}[kind]
     sd[tower if head else "model." + tower] = torch.ones(8)
@@ -585,11 +611,11 @@ def write_folder(model, folder, family, dtype, opt):
     (folder / "config.json").write_text(json.dumps(cfg, indent=2, sort_keys=True) + "\n")
 
 def load(folder, dtype=torch.float32):
-    pictures = json.loads((folder / "config.json").read_text())["model_type"] in ("mistral3", "llama4")
+    pictures = json.loads((folder / "config.json").read_text())["model_type"] in ("mistral3", "llama4", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
     auto = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     model, info = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, **EXPERTS)
     extra = [k for k in info["unexpected_keys"] if not re.search(r"\.(bias|masked_bias|inv_freq)$", k)]
-    info["missing_keys"] = [k for k in info["missing_keys"] if not re.search("vision_tower|vision_model|multi_modal_projector", k)]
+    info["missing_keys"] = [k for k in info["missing_keys"] if not re.search("vision_tower|vision_model|visual|multi_modal_projector", k)]
     if info["missing_keys"] or info["mismatched_keys"] or extra:
         raise RuntimeError(f"from_pretrained: missing {info['missing_keys']} mismatched {info['mismatched_keys']} extra {extra}")
     return model.eval()
@@ -598,7 +624,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     """Returns the tensor whose loss changes the logits least, and the change."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
-        if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|multi_modal_projector", name):
+        if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|visual|multi_modal_projector", name):
             continue  # adds the same number to every score of a query: no effect after softmax
         keep = p.detach().clone()
         with torch.no_grad():

@@ -197,6 +197,18 @@ static void defaults_of_further_kin(void **state)
     parse(&m, "{\"model_type\":\"hunyuan_v1_moe\",\"num_hidden_layers\":2,\"num_experts\":9,\"moe_topk\":[3,3]}");
     assert_true(m.layer[1].experts && m.experts.routing.n_experts == 9 && m.experts.routing.n_chosen == 3);
     assert_true(m.experts.ffn == 11008 && m.experts.shared_ffn == 11008 && m.experts.routing.normalised);
+    static const char *const flat =
+        "\"num_hidden_layers\":2,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1]}";
+    char vl[300];
+    (void)snprintf(vl, sizeof vl, "{\"model_type\":\"qwen2_5_vl\",%s}", flat);
+    parse(&m, vl);
+    assert_true(m.n_layers == 2 && m.qkv_bias && m.norm_eps == 1e-5f && m.rope.growth == ROPE_FIXED && !m.tied_head);
+    (void)snprintf(vl, sizeof vl, "{\"model_type\":\"qwen2_5_vl\",\"tie_word_embeddings\":true,\"text_config\":{%s}}",
+                   flat);
+    parse(&m, vl);
+    assert_true(m.n_layers == 2 && m.tied_head);
+    parse(&m, "{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"mlp_only_layers\":[1]}}");
+    assert_true(m.qk_norm && m.layer[0].experts && !m.layer[1].experts && m.experts.routing.normalised);
     parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
               "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
     assert_true(m.layer[0].window == 0 && m.layer[1].window == 9);
@@ -420,7 +432,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 46);
+    assert_int_equal(n, 50);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

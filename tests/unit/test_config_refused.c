@@ -33,6 +33,8 @@ static void refused(void **state)
          ERR_UNSUPPORTED, "moe_topk|a list of 2|the same number|all 2 layers"},
         {"{\"model_type\":\"hunyuan_v1_moe\",\"num_experts\":9,\"moe_topk\":[3]}", ERR_UNSUPPORTED,
          "moe_topk|a list of 1|all 32 layers"},
+        {"{\"model_type\":\"qwen3_vl\",\"hidden_size\":64}", ERR_INPUT, "text_config|nothing|an object"},
+        {LLAMA "\"rope_scaling\":{\"type\":\"mrope\"}}", ERR_UNSUPPORTED, "rope_type|mrope"},
         {"{\"model_type\":\"arcee\",\"hidden_act\":\"silu\"}", ERR_UNSUPPORTED, "hidden_act|silu|relu2"},
         {"{\"model_type\":\"phi\",\"qk_layernorm\":true}", ERR_UNSUPPORTED, "qk_layernorm"},
         {"{\"model_type\":\"falcon\",\"alibi\":true}", ERR_UNSUPPORTED, "alibi|bfloat16"},
