@@ -2,6 +2,7 @@
 #include "commands/options.h"
 #include "base/nearest.h"
 #include "base/opt_rows.h"
+#include "partition/families.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -262,6 +263,16 @@ static void print_overview(void)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }
 
+static void print_families(void)
+{
+    char names[FAMILY_NAMES_BYTES], text[FAMILY_NAMES_BYTES + 100];
+    int n = family_names(names, sizeof names, NULL);
+    (void)snprintf(text, sizeof text, "The %d families that Lockstep knows, by the model_type of config.json: %s.", n,
+                   names);
+    printf("\n");
+    opt_print_wrapped(text, 0, 100);
+}
+
 void options_help(enum command command)
 {
     if (command == COMMAND_HELP) {
@@ -273,6 +284,8 @@ void options_help(enum command command)
             printf("Usage: %s\n\n", commands[i].usage);
             opt_print_wrapped(commands[i].help, 0, 100);
         }
+    if (command == COMMAND_INSPECT)
+        print_families();
     opt_print(&options_table, (int)command);
 }
 

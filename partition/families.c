@@ -1,6 +1,7 @@
-/* partition/families.c - the table of families: a new one is one line in `all` and its name in family_names. */
+/* partition/families.c - the table of families: a new one is one line in `all`. */
 #include "partition/families.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const struct family *const all[] = {&family_gpt2,
@@ -72,13 +73,28 @@ const struct family *family_of_architecture(const char *architecture)
     return NULL;
 }
 
-const char *family_names(void)
+/* Do two names have their first letters in common, all letters of the shorter one or four? */
+static bool alike(const char *a, const char *b)
 {
-    return "gpt2, gptj, gpt_neox, opt, bloom, llama, mistral, qwen2, qwen3, mixtral, qwen2_moe, "
-           "qwen3_moe, gpt_oss, ministral, phi3, glm, starcoder2, stablelm, smollm3, glm4_moe, gemma, "
-           "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
-           "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
-           "glm4_moe_lite, llama4_text, llama4, apertus, arcee, "
-           "hunyuan_v1_dense, hunyuan_v1_moe, "
-           "qwen2_vl, qwen2_5_vl, qwen3_vl, qwen3_vl_moe";
+    size_t n = 0;
+    while (n < 4 && a[n] != '\0' && a[n] == b[n])
+        n++;
+    return n == 4 || (n > 0 && (a[n] == '\0' || b[n] == '\0'));
+}
+
+int family_names(char *names, size_t bytes, const char *like)
+{
+    int n = 0;
+    size_t used = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        const char *name = all[i]->model_type;
+        if (all[i] == &family_eagle3 || (like != NULL && !alike(name, like)))
+            continue;
+        size_t needed = strlen(name) + (used > 0 ? 2 : 0);
+        if (used + needed < bytes)
+            used += (size_t)snprintf(names + used, bytes - used, "%s%s", used > 0 ? ", " : "", name);
+        n++;
+    }
+    return n;
 }

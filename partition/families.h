@@ -8,7 +8,7 @@
 #include "partition/model.h"
 #include "partition/weights.h"
 
-/* Where a family's config and tensors are. */
+/* A family's place in its checkpoints. */
 enum wrapping {
     NOT_WRAPPED,
     WRAPPED,        /* a part of a multimodal model: its config is "text_config", its names begin with
@@ -32,8 +32,10 @@ struct family {
 const struct family *family_find(const char *model_type);
 const struct family *family_of_architecture(const char *architecture);
 
-/* "gpt2, gptj, ...": for messages; without heads that draft. */
-const char *family_names(void);
+/* "gpt2, gptj, ..." to `names`: all families but heads that draft, or those whose names begin like `like`. Returns how
+ * many there are. */
+int family_names(char *names, size_t bytes, const char *like);
+#define FAMILY_NAMES_BYTES 2048 /* for all */
 
 extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt, family_bloom, family_llama,
     family_mistral, family_qwen2, family_qwen3, family_mixtral, family_qwen2_moe, family_qwen3_moe, family_gpt_oss,

@@ -15,6 +15,20 @@
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 
+/* An unknown model_type, or without one an unknown architecture. */
+static void refuse_family(const struct config *c, const char *type, const char *architecture)
+{
+    char names[FAMILY_NAMES_BYTES];
+    int n = family_names(names, sizeof names, NULL);
+    int n_alike = type != NULL ? family_names(names, 200, type) : 0;
+    ERR(c->e, ERR_UNSUPPORTED,
+        "%s: \"%s\" is \"%.60s\"%s, which is not implemented; expected one of the %d that lockstep inspect --help "
+        "lists%s%s",
+        c->what, type != NULL ? "model_type" : "architectures", type != NULL ? type : architecture,
+        config_has(c, "text_config") ? " (a wrapper around \"text_config\")" : "", n, n_alike > 0 ? ", such as " : "",
+        n_alike > 0 ? names : "");
+}
+
 static const struct family *find_family(const struct config *c)
 {
     const struct family *family = NULL;
@@ -29,12 +43,12 @@ static const struct family *find_family(const struct config *c)
     if (family != NULL)
         return family;
     if (type == NULL && architecture == NULL)
-        ERR(c->e, ERR_INPUT, "%s: neither \"model_type\" nor \"architectures\" is there, expected a model_type of %s",
-            c->what, family_names());
+        ERR(c->e, ERR_INPUT,
+            "%s: neither \"model_type\" nor \"architectures\" is there, expected a model_type of those that "
+            "lockstep inspect --help lists",
+            c->what);
     else
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\"%s, which is not implemented; expected one of %s", c->what,
-            type != NULL ? "model_type" : "architectures", type != NULL ? type : architecture,
-            config_has(c, "text_config") ? " (a wrapper around \"text_config\")" : "", family_names());
+        refuse_family(c, type, architecture);
     return NULL;
 }
 

@@ -423,16 +423,23 @@ static void alibi_slopes(void **state)
 /* The list in messages equals the table. */
 static void family_list(void **state)
 {
-    char names[1000];
+    char names[FAMILY_NAMES_BYTES], some[100];
     int n = 0;
     (void)state;
-    (void)snprintf(names, sizeof names, "%s", family_names());
+    int n_all = family_names(names, sizeof names, NULL);
     for (char *rest = names, *name; (name = strtok_r(rest, ", ", &rest)) != NULL; n++) {
         assert_non_null(family_find(name));
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 50);
+    assert_int_equal(n, n_all); /* all names fit */
+    assert_true(n >= 50);
+    assert_int_equal(family_names(some, sizeof some, "gpt_neo"), family_names(some, sizeof some, "gpt_x"));
+    assert_string_equal(some, "gpt_neox, gpt_oss, gpt_neo");
+    assert_int_equal(family_names(some, 20, "gpt_x"), 3); /* what fits */
+    assert_string_equal(some, "gpt_neox, gpt_oss");
+    assert_int_equal(family_names(some, sizeof some, "zzz"), 0);
+    assert_string_equal(some, "");
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
