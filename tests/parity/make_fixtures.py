@@ -279,6 +279,10 @@ case("smollm3-4", "smollm3", 16, dict(V=97, H=24, A=6, K=2, F=41, L=4), v4=True,
      alt=[dict(no_rope_layers=[1, 1, 1, 1]), dict(no_rope_layers=[0, 1, 1, 0])])
 case("smollm3-listed-window-bf16", "smollm3", 18, dict(V=103, H=28, A=7, K=1, F=53, no_rope_layers=[0, 1], tie=False, **WINDOW), "bf16",
      alt=[dict(no_rope_layers=[1, 0]), dict(use_sliding_window=False)])
+case("seed-oss-5", "seed_oss", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **rope(theta=500.0)), v4=True,
+     alt=[rope(), dict(eps=1e-6), dict(attention_bias=False)])
+case("seed-oss-biases-bf16", "seed_oss", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53, attention_bias=False, attention_out_bias=True,
+     mlp_bias=True, tie=True), "bf16", alt=[dict(attention_out_bias=False), dict(mlp_bias=False)])
 case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)

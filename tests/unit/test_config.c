@@ -196,6 +196,19 @@ static void defaults_of_further_kin(void **state)
     assert_true(m.rope.growth == ROPE_LONG && memcmp(&m, &other, sizeof m) == 0);
 }
 
+/* Keys as published checkpoints have them, of the spelling of transformers 4. */
+static void defaults_of_later_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"seed_oss\",\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_theta\":1e7,"
+              "\"residual_dropout\":0.1}");
+    assert_true(m.qkv_bias && !m.out_bias && !m.mlp_bias && !m.tied_head && m.n_heads == 80 && m.n_kv_heads == 8);
+    assert_true(m.head_dim == 128 && m.norm_eps == 1e-6f && m.norm == NORM_RMS);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(1e7f, -2.0f / 128)) < 1e-6f);
+    parse(&m, "{\"model_type\":\"seed_oss\",\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true}");
+    assert_true(!m.qkv_bias && m.out_bias && m.mlp_bias);
+}
+
 static void defaults_of_gemma(void **state)
 {
     (void)state;
@@ -396,7 +409,7 @@ static void alibi_slopes(void **state)
 /* The list in messages equals the table. */
 static void family_list(void **state)
 {
-    char names[500];
+    char names[800];
     int n = 0;
     (void)state;
     (void)snprintf(names, sizeof names, "%s", family_names());
@@ -405,7 +418,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 42);
+    assert_int_equal(n, 43);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
@@ -422,6 +435,7 @@ int main(void)
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
         cmocka_unit_test(defaults_of_further_kin),
+        cmocka_unit_test(defaults_of_later_kin),
         cmocka_unit_test(defaults_of_gemma),
         cmocka_unit_test(default_windows_of_listed_layers),
         cmocka_unit_test(defaults_of_norms_behind),

@@ -143,6 +143,7 @@ static const struct size sizes[] = {
     {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
      ",\"num_local_experts\":128,\"interleave_moe_layer_step\":2", 400711848960},
+    {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288, "", 36151104512},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
