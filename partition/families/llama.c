@@ -184,6 +184,16 @@ const struct weight_source llama_source[] = {
     {WEIGHT_SHARED_GATE, PART_WHOLE, "layers.%d.mlp.shared_expert_gate.weight", false, 0},
     {0},
 };
+const struct weight_source llama_behind_source[] = {
+    LLAMA_AROUND,
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
+    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    LLAMA_MLP,
+    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_feedforward_layernorm.weight", false, 0},
+    {0},
+};
 const char *const llama_outside[] = {"lm_head.weight", NULL};
 const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
 const char *const llama_pictures[] = {".rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector.", NULL};

@@ -85,6 +85,7 @@ int qwen_window(const struct config *c);
 
 /* The sources of all relatives, in which roles that a config lacks are skipped, and the rest of struct family. */
 extern const struct weight_source llama_source[];
+extern const struct weight_source llama_behind_source[]; /* norms after attention and MLP only (OLMo 2, EXAONE 4) */
 extern const char *const llama_outside[], *const llama_ignored[];
 extern const char *const llama_pictures[]; /* the same as llama_ignored, and the tensors of the image encoder */
 

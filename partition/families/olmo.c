@@ -34,18 +34,7 @@ static void config_olmo3(struct model_config *m, const struct config *c)
     llama_read_pattern(m, c, 4096, 4);
 }
 
-static const struct weight_source source[] = {
-    LLAMA_AROUND,
-    LLAMA_QKV,
-    LLAMA_HEAD_NORMS,
-    LLAMA_OUT,
-    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
-    LLAMA_MLP,
-    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_feedforward_layernorm.weight", false, 0},
-    {0},
-};
-
-const struct family family_olmo2 = {"olmo2", "Olmo2For",    "model.",      config_olmo2,
-                                    source,  llama_outside, llama_ignored, false};
-const struct family family_olmo3 = {"olmo3", "Olmo3For",    "model.",      config_olmo3,
-                                    source,  llama_outside, llama_ignored, false};
+const struct family family_olmo2 = {"olmo2",       "Olmo2For",    "model.", config_olmo2, llama_behind_source,
+                                    llama_outside, llama_ignored, false};
+const struct family family_olmo3 = {"olmo3",       "Olmo3For",    "model.", config_olmo3, llama_behind_source,
+                                    llama_outside, llama_ignored, false};

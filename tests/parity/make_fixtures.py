@@ -312,6 +312,14 @@ case("glm4-nobias-f16", "glm4", 14, dict(V=101, H=28, A=7, K=7, D=12, F=53, atte
 case("olmo2-5", "olmo2", 17, dict(V=97, H=40, A=5, K=1, F=41, eps=1e-2, **rope(theta=500.0)), alt=[rope(), dict(eps=1e-6)])
 case("olmo2-bias-tied-bf16", "olmo2", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True, tie=True), "bf16", v4=True,
      drop=["num_key_value_heads"])
+case("exaone4-5", "exaone4", 18, dict(V=97, H=26, A=5, K=1, D=8, F=41, L=4, eps=1e-2, sliding_window=7), v4=True,
+     alt=[dict(sliding_window=8), dict(eps=1e-5), dict(layer_types=["sliding_attention"] * 4), rope(theta=500.0),
+          dict(sliding_window=None, layer_types=["full_attention"] * 4)])
+case("exaone4-listed-tied-f16", "exaone4", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, sliding_window=9, layer_types=TYPES[:2], tie=True,
+     **rope("llama3", original_max_position_embeddings=32, **L3)), "f16", extra=dict(sliding_window_pattern="LLLG"),
+     alt=[dict(layer_types=TYPES[1:]), rope()])
+case("exaone4-global-bf16", "exaone4", 14, dict(V=101, H=24, A=6, K=2, F=43, sliding_window=None, layer_types=["full_attention"] * 2), "bf16",
+     alt=[rope(theta=500.0), dict(sliding_window=9)])
 OLMO3 = dict(full_attention=dict(rope_type="yarn", rope_theta=1000.0, **YARN), sliding_attention=dict(rope_type="default", rope_theta=1000.0))
 case("olmo3-yarn", "olmo3", 18, dict(V=97, H=48, A=6, K=2, F=41, L=4, sliding_window=7, rope_parameters=OLMO3),
      alt=[dict(sliding_window=8), dict(rope_parameters=dict(OLMO3, full_attention=OLMO3["sliding_attention"])),

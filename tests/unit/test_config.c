@@ -244,8 +244,8 @@ static void default_windows_of_listed_layers(void **state)
     static const struct {
         const char *type;
         int window;
-    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},
-                 {"cohere2", 4096}, {"mistral", 4096},     {"gpt_oss", 128}};
+    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},  {"cohere2", 4096},
+                 {"mistral", 4096}, {"gpt_oss", 128},      {"exaone4", 4096}};
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         char text[200];
@@ -268,11 +268,35 @@ static void defaults_of_norms_behind(void **state)
     assert_true(m.output_norms && m.no_input_norms && m.qk_norm_row && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-5f);
     assert_true(model_layer_sums(&m) == 3 && !weight_exists(&m, WEIGHT_ATTN_NORM, 0) &&
                 !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"exaone4\"}");
+    assert_true(m.output_norms && m.no_input_norms && m.norm == NORM_RMS && m.norm_eps == 1e-5f);
+    assert_true(m.qk_norm && !m.qk_norm_each && !m.qk_norm_row && !weight_exists(&m, WEIGHT_ATTN_NORM, 0));
+    for (int i = 0; i < m.n_layers; i++)
+        assert_true(m.layer[i].window == (i % 4 == 3 ? 0 : 4096) && m.layer[i].unrotated == (i % 4 == 3));
     parse(&m, "{\"model_type\":\"olmo3\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
               "\"original_max_position_embeddings\":8192},\"max_position_embeddings\":65536}");
     assert_true(m.layer[2].window == 4096 && m.layer[3].window == 0 && m.rope.attention_scaling > 1.2f);
     assert_true(m.window_rope.attention_scaling == 1 &&
                 fabsf(m.window_rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f);
+}
+
+/* The spellings of EXAONE's windows: a number, letters, a list beside letters, as in published checkpoints. */
+static void windows_of_exaone(void **state)
+{
+    (void)state;
+    expect_same(EXAONE "\"num_hidden_layers\":8,\"sliding_window_pattern\":4}",
+                EXAONE "\"num_hidden_layers\":8,\"sliding_window_pattern\":\"LLLG\"}");
+    parse(&m, EXAONE "\"num_hidden_layers\":5,\"sliding_window\":9,\"sliding_window_pattern\":\"GL\"}");
+    for (int i = 0; i < 5; i++)
+        assert_true(m.layer[i].window == (i % 2 == 1 ? 9 : 0) && m.layer[i].unrotated == (i % 2 == 0));
+    parse(&m, EXAONE "\"num_hidden_layers\":3,\"sliding_window_pattern\":\"L\"}"); /* the last layer is full */
+    assert_true(m.layer[1].window == 4096 && m.layer[2].window == 0 && m.layer[2].unrotated);
+    parse(&m, EXAONE "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
+                     "\"sliding_window\":7,\"sliding_window_pattern\":\"LLLG\"}");
+    assert_true(m.layer[0].window == 0 && m.layer[0].unrotated && m.layer[1].window == 7 && !m.layer[1].unrotated);
+    parse(&m, EXAONE "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"full_attention\"],"
+                     "\"sliding_window\":null,\"sliding_window_pattern\":null}");
+    assert_true(m.layer[0].window == 0 && !m.layer[0].unrotated && !m.layer[1].unrotated);
 }
 
 static void defaults_of_factors(void **state)
@@ -418,7 +442,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 43);
+    assert_int_equal(n, 44);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
@@ -439,6 +463,7 @@ int main(void)
         cmocka_unit_test(defaults_of_gemma),
         cmocka_unit_test(default_windows_of_listed_layers),
         cmocka_unit_test(defaults_of_norms_behind),
+        cmocka_unit_test(windows_of_exaone),
         cmocka_unit_test(defaults_of_factors),
         cmocka_unit_test(defaults_of_older_kin),
         cmocka_unit_test(experts),

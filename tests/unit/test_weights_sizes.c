@@ -144,6 +144,9 @@ static const struct size sizes[] = {
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
      ",\"num_local_experts\":128,\"interleave_moe_layer_step\":2", 400711848960},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288, "", 36151104512},
+    {"exaone-4-1.2b", "exaone4", 30, 2048, 32, 8, 4096, 102400, 65536,
+     ",\"tie_word_embeddings\":true,\"sliding_window\":null", 1279391488},
+    {"exaone-4-32b", "exaone4", 64, 5120, 40, 8, 27392, 102400, 131072, "", 32003216384},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
