@@ -283,6 +283,10 @@ case("seed-oss-5", "seed_oss", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-
      alt=[rope(), dict(eps=1e-6), dict(attention_bias=False)])
 case("seed-oss-biases-bf16", "seed_oss", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53, attention_bias=False, attention_out_bias=True,
      mlp_bias=True, tie=True), "bf16", alt=[dict(attention_out_bias=False), dict(mlp_bias=False)])
+case("ernie45-5", "ernie4_5", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, use_bias=True, tie=False, **rope(theta=500.0)),
+     alt=[rope(), dict(eps=1e-5), dict(use_bias=False)])
+case("ernie45-nobias-f16", "ernie4_5", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, tie=True, **rope(theta=500000.0)), "f16", v4=True,
+     drop=["rope_theta", "use_bias", "tie_word_embeddings"], alt=[rope()])
 case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)

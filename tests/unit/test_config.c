@@ -207,6 +207,11 @@ static void defaults_of_later_kin(void **state)
     assert_true(fabsf(m.rope.inv_freq[1] - powf(1e7f, -2.0f / 128)) < 1e-6f);
     parse(&m, "{\"model_type\":\"seed_oss\",\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true}");
     assert_true(!m.qkv_bias && m.out_bias && m.mlp_bias);
+    parse(&m, "{\"model_type\":\"ernie4_5\",\"rope_scaling\":null,\"use_bias\":false}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 128 && m.tied_head && m.norm_eps == 1e-5f);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f && !m.qkv_bias && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"ernie4_5\",\"use_bias\":true,\"tie_word_embeddings\":false}");
+    assert_true(m.qkv_bias && m.out_bias && m.mlp_bias && !weight_exists(&m, WEIGHT_HEAD_BIAS, -1));
 }
 
 static void defaults_of_gemma(void **state)
@@ -442,7 +447,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 44);
+    assert_int_equal(n, 45);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

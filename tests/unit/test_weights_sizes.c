@@ -144,6 +144,7 @@ static const struct size sizes[] = {
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
      ",\"num_local_experts\":128,\"interleave_moe_layer_step\":2", 400711848960},
     {"seed-oss-36b", "seed_oss", 64, 5120, 80, 8, 27648, 155136, 524288, "", 36151104512},
+    {"ernie-4.5-0.3b", "ernie4_5", 18, 1024, 16, 2, 3072, 103424, 131072, "", 360748032},
     {"exaone-4-1.2b", "exaone4", 30, 2048, 32, 8, 4096, 102400, 65536,
      ",\"tie_word_embeddings\":true,\"sliding_window\":null", 1279391488},
     {"exaone-4-32b", "exaone4", 64, 5120, 40, 8, 27392, 102400, 131072, "", 32003216384},
