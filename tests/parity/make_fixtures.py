@@ -313,6 +313,9 @@ case("gemma3-pictures", "gemma3_text", 14, dict(GEMMA, V=101, H=24, A=6, K=2, D=
      wrap=("gemma3", "language_model.model."))
 case("glm4-5", "glm4", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **part(0.5)), alt=[part(1.0), dict(eps=1e-6)])
 case("glm4-nobias-f16", "glm4", 14, dict(V=101, H=28, A=7, K=7, D=12, F=53, attention_bias=False, tie=True), "f16", v4=True)
+case("olmo-5", "olmo", 17, dict(V=97, H=40, A=5, K=1, F=41, **rope(theta=500.0)), alt=[rope()])
+case("olmo-bias-bf16", "olmo", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True), "bf16", v4=True,
+     drop=["num_key_value_heads", "rope_theta"], alt=[dict(attention_bias=False), rope(theta=500.0)])
 case("olmo2-5", "olmo2", 17, dict(V=97, H=40, A=5, K=1, F=41, eps=1e-2, **rope(theta=500.0)), alt=[rope(), dict(eps=1e-6)])
 case("olmo2-bias-tied-bf16", "olmo2", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True, tie=True), "bf16", v4=True,
      drop=["num_key_value_heads"])

@@ -212,6 +212,9 @@ static void defaults_of_later_kin(void **state)
     assert_true(fabsf(m.rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f && !m.qkv_bias && !m.mlp_bias);
     parse(&m, "{\"model_type\":\"ernie4_5\",\"use_bias\":true,\"tie_word_embeddings\":false}");
     assert_true(m.qkv_bias && m.out_bias && m.mlp_bias && !weight_exists(&m, WEIGHT_HEAD_BIAS, -1));
+    parse(&m, "{\"model_type\":\"olmo\",\"clip_qkv\":null,\"rms_norm_eps\":0.1}");
+    assert_true(m.norm == NORM_LAYER && m.norm_eps == 1e-5f && !m.norm_affine && !m.output_norms && !m.qk_norm);
+    assert_true(m.n_kv_heads == 32 && m.vocab == 50304 && !weight_exists(&m, WEIGHT_FINAL_NORM, -1));
 }
 
 static void defaults_of_gemma(void **state)
@@ -447,7 +450,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 45);
+    assert_int_equal(n, 46);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -57,6 +57,8 @@ static void refused(void **state)
         {EXAONE "\"sliding_window_pattern\":\"LG\",\"sliding_window\":0}", ERR_INPUT, "sliding_window|0|[1, "},
         {EXAONE "\"num_hidden_layers\":1,\"layer_types\":[\"sliding_attention\"],\"sliding_window\":null}", ERR_INPUT,
          "sliding_window|missing"},
+        {"{\"model_type\":\"olmo\",\"clip_qkv\":8.0}", ERR_UNSUPPORTED, "clip_qkv|is 8,|expected null"},
+        {"{\"model_type\":\"olmo\",\"clip_qkv\":true}", ERR_INPUT, "clip_qkv|a boolean|a number"},
         {V2 "\"norm_topk_prob\":true}", ERR_UNSUPPORTED, "norm_topk_prob|true|deepseek_v2"},
         {V2 "\"mlp_bias\":true}", ERR_UNSUPPORTED, "mlp_bias|deepseek_v2"},
         {V2 "\"topk_method\":\"noaux_tc\"}", ERR_UNSUPPORTED, "topk_method|noaux_tc|group_limited_greedy"},
