@@ -86,6 +86,14 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
     };
 }
 
+void llama_refuse_clip(const struct config *c)
+{
+    double clip = config_real(c, "clip_qkv", 0, 0, 1e30);
+    if (config_has(c, "clip_qkv"))
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"clip_qkv\" is %g, expected null: limits of q, k and v are not implemented",
+            c->what, clip);
+}
+
 static void config_llama(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {

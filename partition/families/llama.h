@@ -30,6 +30,9 @@ void llama_read_pattern(struct model_config *m, const struct config *c, int wind
 void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
                         bool normalised);
 
+/* Refuses "clip_qkv", a limit of q, k and v, unless it is null. */
+void llama_refuse_clip(const struct config *c);
+
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 

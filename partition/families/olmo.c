@@ -18,10 +18,7 @@ static void config_olmo(struct model_config *m, const struct config *c)
     m->norm_eps = 1e-5f; /* no key of the config */
     m->norm_affine = false;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
-    double clip = config_real(c, "clip_qkv", 0, 0, 1e30);
-    if (config_has(c, "clip_qkv"))
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"clip_qkv\" is %g, expected null: limits of q, k and v are not implemented",
-            c->what, clip);
+    llama_refuse_clip(c);
 }
 
 static void read_later(struct model_config *m, const struct config *c)

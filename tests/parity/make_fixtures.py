@@ -287,6 +287,16 @@ case("ernie45-5", "ernie4_5", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2
      alt=[rope(), dict(eps=1e-5), dict(use_bias=False)])
 case("ernie45-nobias-f16", "ernie4_5", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, tie=True, **rope(theta=500000.0)), "f16", v4=True,
      drop=["rope_theta", "use_bias", "tie_word_embeddings"], alt=[rope()])
+case("internlm3-5", "internlm3", 17, dict(V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=500.0)),
+     v4=True, rename=dict(attention_bias="qkv_bias", mlp_bias="bias"), alt=[rope(), dict(eps=1e-5), dict(attention_bias=False, mlp_bias=False)])
+case("internlm3-dynamic-f16", "internlm3", 13, dict(V=103, H=28, A=7, K=7, D=6, F=53, P=24, **rope("dynamic", 5e4, factor=6.0)), "f16",
+     v4="rope_type", cachediff=True, alt=[rope(theta=5e4)])
+case("iquestcoder-5", "iquestcoder", 16, dict(V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=5e5)),
+     v4=True, extra=dict(clip_qkv=None, use_sliding_window=False, sliding_window=None), alt=[rope(), dict(eps=1e-5)])
+case("iquestcoder-bf16", "iquestcoder", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53), "bf16")
+case("helium-5", "helium", 17, dict(V=97, H=40, A=5, K=1, D=8, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=500.0)),
+     alt=[rope(), dict(eps=1e-8), dict(attention_bias=False)])
+case("helium-bf16", "helium", 14, dict(V=103, H=42, A=7, K=7, D=6, F=53, **rope(theta=1e5)), "bf16", v4=True, drop=["rope_theta"])
 case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)

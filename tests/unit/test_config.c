@@ -215,6 +215,16 @@ static void defaults_of_later_kin(void **state)
     parse(&m, "{\"model_type\":\"olmo\",\"clip_qkv\":null,\"rms_norm_eps\":0.1}");
     assert_true(m.norm == NORM_LAYER && m.norm_eps == 1e-5f && !m.norm_affine && !m.output_norms && !m.qk_norm);
     assert_true(m.n_kv_heads == 32 && m.vocab == 50304 && !weight_exists(&m, WEIGHT_FINAL_NORM, -1));
+    parse(&m, "{\"model_type\":\"internlm3\",\"qkv_bias\":true,\"bias\":false,\"rope_theta\":5e7,\"rope_scaling\":{"
+              "\"factor\":6.0,\"rope_type\":\"dynamic\"}}");
+    assert_true(m.qkv_bias && !m.out_bias && !m.mlp_bias && m.rope.growth == ROPE_DYNAMIC && m.n_kv_heads == 2);
+    expect_same("{\"model_type\":\"internlm3\",\"qkv_bias\":true,\"bias\":true}",
+                "{\"model_type\":\"internlm3\",\"attention_bias\":true,\"mlp_bias\":true}");
+    parse(&m, "{\"model_type\":\"iquestcoder\",\"clip_qkv\":null,\"use_sliding_window\":false,\"sliding_window\":9}");
+    assert_true(m.n_layers == 80 && m.head_dim == 128 && m.layer[0].window == 0 && !m.qkv_bias && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"helium\",\"attention_bias\":true}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-8f);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(1e5f, -2.0f / 128)) < 1e-6f && m.qkv_bias && !m.out_bias);
 }
 
 static void defaults_of_gemma(void **state)
@@ -450,7 +460,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 46);
+    assert_int_equal(n, 49);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
