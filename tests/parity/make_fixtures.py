@@ -297,6 +297,11 @@ case("iquestcoder-bf16", "iquestcoder", 14, dict(V=103, H=28, A=7, K=7, D=6, F=5
 case("helium-5", "helium", 17, dict(V=97, H=40, A=5, K=1, D=8, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=500.0)),
      alt=[rope(), dict(eps=1e-8), dict(attention_bias=False)])
 case("helium-bf16", "helium", 14, dict(V=103, H=42, A=7, K=7, D=6, F=53, **rope(theta=1e5)), "bf16", v4=True, drop=["rope_theta"])
+CWM = dict(bos_token_id=0)  # its class requires a number
+case("cwm-5", "cwm", 18, dict(CWM, V=97, H=40, A=5, K=1, D=10, F=41, L=5, eps=1e-2, sliding_window=7, **rope("llama3", original_max_position_embeddings=32, **L3)),
+     v4="rope_type", alt=[dict(sliding_window=8), dict(layer_types=TYPES + TYPES[:2]), rope(), dict(eps=1e-5)])
+case("cwm-listed-bf16", "cwm", 14, dict(CWM, V=103, H=28, A=7, K=7, D=6, F=53, sliding_window=9, layer_types=TYPES[:2], mlp_bias=True), "bf16",
+     drop=["rope_parameters"], alt=[dict(layer_types=TYPES[1:]), dict(mlp_bias=False), rope()])
 case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)
@@ -417,7 +422,7 @@ case("deepseek2-heads192-bf16", "deepseek_v2", 18, dict(V=67, H=320, A=2, F=64, 
 
 # ------------------------------------------------------------------------------------------- building
 def new_model(family, cfg):  # transformers changes rope dictionaries in place: never share them
-    config = AutoConfig.for_model(family, **dict(copy.deepcopy(cfg), bos_token_id=None, eos_token_id=None, pad_token_id=None))
+    config = AutoConfig.for_model(family, **dict(dict(bos_token_id=None, eos_token_id=None, pad_token_id=None), **copy.deepcopy(cfg)))
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager", **EXPERTS).eval()
 
 EXPERTS = dict(experts_implementation="eager")  # its grouped products require rows that are multiples of 16 bytes

@@ -225,6 +225,13 @@ static void defaults_of_later_kin(void **state)
     parse(&m, "{\"model_type\":\"helium\",\"attention_bias\":true}");
     assert_true(m.rope.layout == ROPE_INTERLEAVED && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-8f);
     assert_true(fabsf(m.rope.inv_freq[1] - powf(1e5f, -2.0f / 128)) < 1e-6f && m.qkv_bias && !m.out_bias);
+    parse(&m, "{\"model_type\":\"cwm\"}");
+    for (int i = 0; i < m.n_layers; i++)
+        assert_int_equal(m.layer[i].window, i % 4 == 0 ? 0 : 8192);
+    assert_true(m.norm_eps == 1e-5f && !m.qkv_bias && !m.mlp_bias && !m.tied_head && m.window_rope.dims == 0);
+    expect_same("{\"model_type\":\"cwm\"}",
+                "{\"model_type\":\"cwm\",\"rope_theta\":1e6,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16.0,"
+                "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
 }
 
 static void defaults_of_gemma(void **state)
@@ -262,8 +269,8 @@ static void default_windows_of_listed_layers(void **state)
     static const struct {
         const char *type;
         int window;
-    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},  {"cohere2", 4096},
-                 {"mistral", 4096}, {"gpt_oss", 128},      {"exaone4", 4096}};
+    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},   {"cohere2", 4096},
+                 {"mistral", 4096}, {"gpt_oss", 128},      {"exaone4", 4096}, {"cwm", 8192}};
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         char text[200];
@@ -460,7 +467,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 49);
+    assert_int_equal(n, 50);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
