@@ -319,6 +319,11 @@ case("gemma2-6", "gemma2", 19, dict(GEMMA, V=97, H=24, A=6, K=2, D=10, F=41, L=3
      dict(final_logit_softcapping=None), dict(sliding_window=8), dict(query_pre_attn_scalar=12)])
 case("gemma2-types-nocap-bf16", "gemma2", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, attn_logit_softcapping=None,
      final_logit_softcapping=None, layer_types=TYPES[1:]), "bf16", alt=[dict(layer_types=TYPES[:2]), dict(attn_logit_softcapping=1.0)])
+case("vaultgemma-6", "vaultgemma", 19, dict(GEMMA, V=97, H=24, A=6, K=2, D=10, F=41, L=3, sliding_window=7, attn_logit_softcapping=2.0,
+     final_logit_softcapping=12.0), v4=True, drop=["rope_theta"], alt=[dict(attn_logit_softcapping=None),
+     dict(final_logit_softcapping=None), dict(sliding_window=8), dict(query_pre_attn_scalar=12)])
+case("vaultgemma-types-bf16", "vaultgemma", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, layer_types=TYPES[1:]), "bf16",
+     alt=[dict(layer_types=TYPES[:2])])
 case("gemma3-6", "gemma3_text", 18, dict(GEMMA, V=97, H=24, A=6, K=2, D=8, F=41, L=3, sliding_window=7, layer_types=TYPES, eps=1e-2,
      **rotations()), alt=[rotations(full_attention=dict(factor=1.0)), rotations(sliding_attention=dict(rope_theta=1000.0)),
      dict(sliding_window=8), dict(eps=1e-6), dict(final_logit_softcapping=3.0)])
@@ -351,6 +356,11 @@ GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.6, attention_mult
 case("granite-5", "granite", 17, dict(GRANITE, V=97, H=40, A=5, K=1, F=41, tie=True), v4=True,
      alt=[{k: 1.0} for k in GRANITE])
 case("granite-bias-bf16", "granite", 14, dict(GRANITE, V=103, H=42, A=7, K=7, F=53, attention_bias=True, mlp_bias=True), "bf16")
+CLOVA = dict(embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0)
+case("hyperclovax-5", "hyperclovax", 17, dict(CLOVA, V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_multiplier=0.2), v4=True,
+     drop=["use_post_norm"], alt=[{k: 1.0} for k in CLOVA] + [dict(attention_multiplier=None), dict(use_post_norm=False), dict(eps=1e-6), rope(theta=500.0)])
+case("hyperclovax-bias-bf16", "hyperclovax", 14, dict(V=103, H=42, A=7, F=53, use_post_norm=False, attention_bias=True, mlp_bias=True, tie=True),
+     "bf16", drop=["attention_multiplier"], alt=[dict(attention_multiplier=1.0), dict(mlp_bias=False)])
 MOE = dict(num_local_experts=5, num_experts_per_tok=2)
 case("granitemoe-5", "granitemoe", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13), alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
 case("granitemoe-together-bf16", "granitemoe", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4, num_experts_per_tok=2),
@@ -465,7 +475,7 @@ def randomise(model, seed, dtype, sharp, loud=1.0, coarse=False):
                     x = (x * 0.3 + (leaf == "weight")) * (sharp if last else 1.0)
                     if last and tied and leaf == "weight":
                         x = x * (torch.randint(0, 2, p.shape, generator=gen) * 2 - 1)
-                    if type(mod).__name__.startswith("Gemma"):  # stored minus one
+                    if re.match("(Vault)?Gemma", type(mod).__name__):  # stored minus one
                         x = x - 1
                 elif isinstance(mod, torch.nn.Embedding):
                     x = x * (1.0 if coarse else 0.5)

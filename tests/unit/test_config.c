@@ -245,6 +245,10 @@ static void defaults_of_gemma(void **state)
     parse(&m, "{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":144}");
     assert_true(m.attention_cap == 50 && m.logit_cap == 30 && m.attention_scale == 1.0f / 12 && m.output_norms);
     assert_true(m.layer[0].window == 4096 && m.layer[1].window == 0 && !m.qk_norm && m.window_rope.dims == 0);
+    parse(&m, "{\"model_type\":\"vaultgemma\",\"sliding_window\":512}");
+    assert_true(!m.output_norms && m.norm == NORM_RMS_OFFSET && m.attention_cap == 50 && m.logit_cap == 30 &&
+                m.tied_head);
+    assert_true(m.layer[0].window == 512 && m.layer[1].window == 0 && !weight_exists(&m, WEIGHT_MLP_OUT_NORM, 0));
     parse(&m, "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null}");
     assert_true(m.attention_cap == 0 && m.logit_cap == 0);
     parse(&m, "{\"model_type\":\"gemma3_text\",\"sliding_window\":512,\"rope_scaling\":{\"rope_type\":\"linear\","
@@ -330,6 +334,12 @@ static void defaults_of_factors(void **state)
     parse(&m, "{\"model_type\":\"granite\",\"logits_scaling\":8,\"embedding_multiplier\":12}");
     assert_true(m.attention_scale == 1 && m.residual_scale == 1 && m.logit_scale == 0.125f && m.embed_scale == 12);
     assert_false(m.embed_scale_rounded);
+    parse(&m,
+          "{\"model_type\":\"hyperclovax\",\"logits_scaling\":0.125,\"head_dim\":64,\"attention_multiplier\":null}");
+    assert_true(m.attention_scale == 0.125f && m.residual_scale == 1 && m.logit_scale == 0.125f && m.output_norms);
+    parse(&m,
+          "{\"model_type\":\"hyperclovax\",\"attention_multiplier\":0.5,\"use_post_norm\":false,\"mlp_bias\":true}");
+    assert_true(m.attention_scale == 0.5f && !m.output_norms && m.mlp_bias && !m.out_bias);
     parse(&m, "{\"model_type\":\"granitemoe\"}");
     assert_true(m.layer[0].experts && m.experts.routing.n_chosen == 2 && m.experts.routing.normalised && !m.mlp_bias);
     parse(&m, "{\"model_type\":\"cohere\",\"use_qk_norm\":true}");
@@ -467,7 +477,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 50);
+    assert_int_equal(n, 52);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
