@@ -14,7 +14,7 @@ static const struct family *const all[] = {
     &family_mistral3,    &family_minimax_m2, &family_deepseek_v2, &family_deepseek_v3, &family_glm4_moe_lite,
     &family_llama4_text, &family_llama4,     &family_seed_oss,    &family_exaone4,     &family_ernie4_5,
     &family_olmo,        &family_internlm3,  &family_iquestcoder, &family_helium,      &family_cwm,
-    &family_hyperclovax, &family_vaultgemma, &family_eagle3};
+    &family_hyperclovax, &family_vaultgemma, &family_youtu,       &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
 const struct family *family_find(const char *model_type)
@@ -40,5 +40,5 @@ const char *family_names(void)
            "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
            "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
            "glm4_moe_lite, llama4_text, llama4, seed_oss, exaone4, ernie4_5, olmo, internlm3, iquestcoder, helium, "
-           "cwm, hyperclovax, vaultgemma";
+           "cwm, hyperclovax, vaultgemma, youtu";
 }

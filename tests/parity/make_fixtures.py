@@ -259,6 +259,12 @@ case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16
 case("llama4-pictures", "llama4_text", 15, dict(L4, V=97, H=24, A=4, K=2, D=6, F=14, intermediate_size_mlp=23),
      wrap=("llama4", "language_model.model."))
 
+YOUTU = dict(q_lora_rank=12, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5)
+case("youtu-5", "youtu", 17, dict(YOUTU, V=97, H=26, A=5, F=41, K=5, eps=1e-2, tie=False, attention_bias=True,
+     **rope("yarn", 1000.0, mscale=1.0, mscale_all_dim=0.8, **YARN)), alt=[rope(theta=1000.0), dict(eps=1e-6), dict(rope_interleave=False)])
+case("youtu-noquery-bf16", "youtu", 14, dict(YOUTU, V=103, H=28, A=7, F=53, K=7, q_lora_rank=None, tie=False, rope_interleave=False), "bf16", v4=True,
+     alt=[dict(rope_interleave=True)])
+
 # Llama-like models: fused tensors, LayerNorm, partial and interleaved rotations, layers without rotation
 LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
 case("phi3-longrope", "phi3", 31, dict(V=101, H=24, A=3, K=1, F=41, P=96, original_max_position_embeddings=24, **rope("longrope", **LONG3)),

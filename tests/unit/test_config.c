@@ -234,6 +234,18 @@ static void defaults_of_later_kin(void **state)
                 "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
 }
 
+static void defaults_of_youtu(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"youtu\"}");
+    assert_true(m.latent.rank == 512 && m.latent.query_rank == 1536 && m.latent.rotated == 64 && m.head_dim == 576);
+    assert_true(m.tied_head && m.experts.routing.n_experts == 0 && !m.layer[31].experts && !m.out_bias);
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && weight_exists(&m, WEIGHT_MLP_IN, 31));
+    parse(&m,
+          "{\"model_type\":\"youtu\",\"rope_interleave\":false,\"tie_word_embeddings\":false,\"q_lora_rank\":null}");
+    assert_true(m.rope.layout == ROPE_HALF && !m.tied_head && m.latent.query_rank == 0);
+}
+
 static void defaults_of_gemma(void **state)
 {
     (void)state;
@@ -477,7 +489,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 52);
+    assert_int_equal(n, 53);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
@@ -495,6 +507,7 @@ int main(void)
         cmocka_unit_test(defaults_of_llama_and_kin),
         cmocka_unit_test(defaults_of_further_kin),
         cmocka_unit_test(defaults_of_later_kin),
+        cmocka_unit_test(defaults_of_youtu),
         cmocka_unit_test(defaults_of_gemma),
         cmocka_unit_test(default_windows_of_listed_layers),
         cmocka_unit_test(defaults_of_norms_behind),

@@ -141,6 +141,7 @@ static const struct size sizes[] = {
      ",\"q_lora_rank\":null,\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,"
      "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1",
      15960108544 + 26 * 64},
+    {"youtu-llm-2b", "youtu", 32, 2048, 16, 16, 6144, 128256, 131072, "", 1961560064},
     {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
     {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
