@@ -54,6 +54,17 @@ static const struct family *const all[] = {&family_gpt2,
                                            &family_qwen2_5_vl,
                                            &family_qwen3_vl,
                                            &family_qwen3_vl_moe,
+                                           &family_seed_oss,
+                                           &family_exaone4,
+                                           &family_ernie4_5,
+                                           &family_olmo,
+                                           &family_internlm3,
+                                           &family_iquestcoder,
+                                           &family_helium,
+                                           &family_cwm,
+                                           &family_hyperclovax,
+                                           &family_vaultgemma,
+                                           &family_youtu,
                                            &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 

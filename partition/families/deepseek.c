@@ -1,6 +1,6 @@
 /* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared experts, the
  * first layers dense. V2's router takes the best of a softmax, within the best groups or of all experts; the other
- * models use GLM-4.5's router. */
+ * models use GLM-4.5's router. Youtu-LLM has the same attention and no experts. */
 #include "partition/families/llama.h"
 
 #include <math.h>
@@ -70,7 +70,7 @@ static void read_first_dense(struct model_config *m, const struct config *c, int
         m->layer[i].experts = true;
 }
 
-static void read_all(struct model_config *m, const struct config *c, const struct defaults *missing)
+static void read_dense(struct model_config *m, const struct config *c, const struct defaults *missing)
 {
     config_sizes(m, c, &missing->sizes);
     m->ffn = config_int(c, "intermediate_size", missing->sizes.ffn, 1, CONFIG_MAX_FFN);
@@ -83,6 +83,11 @@ static void read_all(struct model_config *m, const struct config *c, const struc
     m->tied_head = config_bool(c, "tie_word_embeddings", false);
     m->position = POSITION_ROPE;
     read_latent(m, c, &missing->latent);
+}
+
+static void read_all(struct model_config *m, const struct config *c, const struct defaults *missing)
+{
+    read_dense(m, c, missing);
     read_experts(m, c, missing);
 }
 
@@ -118,11 +123,16 @@ static void config_v2(struct model_config *m, const struct config *c)
         ERR(c->e, ERR_UNSUPPORTED, "%s: \"mlp_bias\" is true, which is not implemented for deepseek_v2", c->what);
 }
 
+static void read_layout(struct model_config *m, const struct config *c)
+{
+    m->rope.layout = config_bool(c, "rope_interleave", true) ? ROPE_INTERLEAVED : ROPE_HALF;
+}
+
 /* The fields that V3 and GLM-4.7-Flash share. */
 static void read_sigmoid(struct model_config *m, const struct config *c, const struct defaults *missing)
 {
     read_all(m, c, missing);
-    m->rope.layout = config_bool(c, "rope_interleave", true) ? ROPE_INTERLEAVED : ROPE_HALF;
+    read_layout(m, c);
     m->experts.routing.sigmoid = m->experts.router_bias = true;
     m->experts.routing.normalised = config_bool(c, "norm_topk_prob", true);
     refuse_other(c, "scoring_func", "sigmoid");
@@ -190,6 +200,23 @@ static void config_glm(struct model_config *m, const struct config *c)
     read_layer_types(m, c);
 }
 
+static void config_youtu(struct model_config *m, const struct config *c)
+{
+    static const struct defaults missing = {
+        .sizes = {.n_layers = 32,
+                  .hidden = 2048,
+                  .n_heads = 16,
+                  .vocab = 128256,
+                  .ffn = 6144,
+                  .max_positions = 131072,
+                  .norm_eps = 1e-6f},
+        .latent = {.rank = 512, .query_rank = 1536, .key = 128, .rotated = 64, .value = 128},
+    };
+    read_dense(m, c, &missing);
+    read_layout(m, c);
+    m->tied_head = config_bool(c, "tie_word_embeddings", true);
+}
+
 enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
 
 static const struct weight_source source[] = {
@@ -219,3 +246,5 @@ const struct family family_deepseek_v3 = {"deepseek_v3", "DeepseekV3For", "model
                                           source,        llama_outside,   llama_ignored, false};
 const struct family family_glm4_moe_lite = {"glm4_moe_lite", "Glm4MoeLiteFor", "model.",      config_glm,
                                             source,          llama_outside,    llama_ignored, false};
+const struct family family_youtu = {"youtu", "YoutuFor",    "model.",      config_youtu,
+                                    source,  llama_outside, llama_ignored, false};

@@ -1,7 +1,7 @@
-/* partition/families/gemma.c - Gemma 1, 2 and 3: scaled embeddings, norms that store their weights minus one, tanh
- * GELU. Gemma 2 also normalises the outputs of attention and MLP, caps scores and logits and has a window in every
- * second layer; Gemma 3 normalises q and k instead of the caps, and its windowed layers, five of six, have another
- * rotation. */
+/* partition/families/gemma.c - Gemma 1, 2 and 3 and VaultGemma: scaled embeddings, norms that store their weights minus
+ * one, tanh GELU. Gemma 2 also normalises the outputs of attention and MLP, caps scores and logits and has a window in
+ * every second layer; Gemma 3 normalises q and k instead of the caps, and its windowed layers, five of six, have
+ * another rotation. VaultGemma is Gemma 2 without the norms of outputs. */
 #include "partition/families/llama.h"
 
 #include <math.h>
@@ -68,6 +68,12 @@ static void config_gemma2(struct model_config *m, const struct config *c)
     llama_read_pattern(m, c, 4096, 2);
 }
 
+static void config_vaultgemma(struct model_config *m, const struct config *c)
+{
+    config_gemma2(m, c);
+    m->output_norms = false;
+}
+
 static void config_gemma3(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {.n_layers = 26,
@@ -104,6 +110,8 @@ const struct family family_gemma = {"gemma",      "GemmaFor",    "model.",      
                                     llama_source, llama_outside, llama_ignored, false};
 const struct family family_gemma2 = {"gemma2",     "Gemma2For",   "model.",      config_gemma2,
                                      later_source, llama_outside, llama_ignored, false};
+const struct family family_vaultgemma = {"vaultgemma", "VaultGemmaFor", "model.",      config_vaultgemma,
+                                         later_source, llama_outside,   llama_ignored, false};
 const struct family family_gemma3_text = {"gemma3_text", "Gemma3ForCausal", "model.",      config_gemma3,
                                           later_source,  llama_outside,     llama_ignored, false};
 const struct family family_gemma3 = {"gemma3",     "Gemma3ForCond", "model.",       config_gemma3,

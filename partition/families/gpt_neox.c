@@ -9,7 +9,7 @@ static void config(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {.n_layers = 44, .hidden = 6144, .n_heads = 64, .vocab = 50432};
     static const struct rope_keys rope = {"rotary_emb_base|rope_theta", 10000, "rotary_pct|partial_rotary_factor", 0.25,
-                                          false};
+                                          ROPE_NAMES};
     config_sizes(m, c, &missing);
     config_divide_heads(m, c);
     m->ffn = config_int(c, "intermediate_size", 24576, 1, CONFIG_MAX_FFN);

@@ -1,6 +1,9 @@
 /* partition/families/granite.c - Granite and GraniteMoE: Llama and Mixtral with factors for the embedding, the outputs
- * of attention and MLP, scores and logits. */
+ * of attention and MLP, scores and logits. HyperCLOVA X: Granite that may also normalise these outputs; its logits are
+ * multiplied, not divided. */
 #include "partition/families/llama.h"
+
+#include <math.h>
 
 static const struct model_config missing = {
     .n_layers = 32, .hidden = 4096, .n_heads = 32, .vocab = 32000, .ffn = 11008, .max_positions = 2048};
@@ -19,6 +22,15 @@ static void config_granite(struct model_config *m, const struct config *c)
 {
     read_granite(m, c);
     m->mlp_bias = config_bool(c, "mlp_bias", false);
+}
+
+static void config_hyperclovax(struct model_config *m, const struct config *c)
+{
+    config_granite(m, c);
+    if (!config_has(c, "attention_multiplier"))
+        m->attention_scale = (float)(1 / sqrt(m->head_dim));
+    m->logit_scale = (float)config_real(c, "logits_scaling", 1, 1e-6, 1e6);
+    m->output_norms = config_bool(c, "use_post_norm", true);
 }
 
 static void config_granitemoe(struct model_config *m, const struct config *c)
@@ -47,7 +59,21 @@ static const struct weight_source moe_source[] = {
     {0},
 };
 
+static const struct weight_source hyperclovax_source[] = {
+    LLAMA_AROUND,
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
+    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_norm1.weight", false, 0},
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    LLAMA_MLP,
+    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_norm2.weight", false, 0},
+    {0},
+};
+
 const struct family family_granite = {"granite",    "GraniteFor",  "model.",      config_granite,
                                       llama_source, llama_outside, llama_ignored, false};
 const struct family family_granitemoe = {"granitemoe", "GraniteMoeFor", "model.",      config_granitemoe,
                                          moe_source,   llama_outside,   llama_ignored, false};
+const struct family family_hyperclovax = {"hyperclovax",      "HyperCLOVAXFor", "model.",      config_hyperclovax,
+                                          hyperclovax_source, llama_outside,    llama_ignored, false};

@@ -88,6 +88,14 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
     };
 }
 
+void llama_refuse_clip(const struct config *c)
+{
+    double clip = config_real(c, "clip_qkv", 0, 0, 1e30);
+    if (config_has(c, "clip_qkv"))
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"clip_qkv\" is %g, expected null: limits of q, k and v are not implemented",
+            c->what, clip);
+}
+
 static void config_llama(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {
@@ -184,6 +192,16 @@ const struct weight_source llama_source[] = {
     {WEIGHT_SHARED_IN, PART_UP, "layers.%d.mlp.shared_expert.up_proj.weight", false, 0},
     {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_expert.down_proj.weight", false, 0},
     {WEIGHT_SHARED_GATE, PART_WHOLE, "layers.%d.mlp.shared_expert_gate.weight", false, 0},
+    {0},
+};
+const struct weight_source llama_behind_source[] = {
+    LLAMA_AROUND,
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
+    {WEIGHT_ATTN_OUT_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    LLAMA_MLP,
+    {WEIGHT_MLP_OUT_NORM, PART_WHOLE, "layers.%d.post_feedforward_layernorm.weight", false, 0},
     {0},
 };
 const char *const llama_outside[] = {"lm_head.weight", NULL};

@@ -30,6 +30,9 @@ void llama_read_pattern(struct model_config *m, const struct config *c, int wind
 void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
                         bool normalised);
 
+/* Refuses "clip_qkv", a limit of q, k and v, unless it is null. */
+void llama_refuse_clip(const struct config *c);
+
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 
@@ -88,6 +91,7 @@ void qwen_read_experts(struct model_config *m, const struct config *c);
 
 /* The sources of all relatives, in which roles that a config lacks are skipped, and the rest of struct family. */
 extern const struct weight_source llama_source[];
+extern const struct weight_source llama_behind_source[]; /* norms after attention and MLP only (OLMo 2, EXAONE 4) */
 extern const char *const llama_outside[], *const llama_ignored[];
 extern const char *const llama_pictures[]; /* the same as llama_ignored, and the tensors of the image encoder */
 

@@ -259,6 +259,12 @@ case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16
 case("llama4-pictures", "llama4_text", 15, dict(L4, V=97, H=24, A=4, K=2, D=6, F=14, intermediate_size_mlp=23),
      wrap=("llama4", "language_model.model."))
 
+YOUTU = dict(q_lora_rank=12, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5)
+case("youtu-5", "youtu", 17, dict(YOUTU, V=97, H=26, A=5, F=41, K=5, eps=1e-2, tie=False, attention_bias=True,
+     **rope("yarn", 1000.0, mscale=1.0, mscale_all_dim=0.8, **YARN)), alt=[rope(theta=1000.0), dict(eps=1e-6), dict(rope_interleave=False)])
+case("youtu-noquery-bf16", "youtu", 14, dict(YOUTU, V=103, H=28, A=7, F=53, K=7, q_lora_rank=None, tie=False, rope_interleave=False), "bf16", v4=True,
+     alt=[dict(rope_interleave=True)])
+
 # Llama-like models: fused tensors, LayerNorm, partial and interleaved rotations, layers without rotation
 LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
 case("phi3-longrope", "phi3", 31, dict(V=101, H=24, A=3, K=1, F=41, P=96, original_max_position_embeddings=24, **rope("longrope", **LONG3)),
@@ -279,6 +285,29 @@ case("smollm3-4", "smollm3", 16, dict(V=97, H=24, A=6, K=2, F=41, L=4), v4=True,
      alt=[dict(no_rope_layers=[1, 1, 1, 1]), dict(no_rope_layers=[0, 1, 1, 0])])
 case("smollm3-listed-window-bf16", "smollm3", 18, dict(V=103, H=28, A=7, K=1, F=53, no_rope_layers=[0, 1], tie=False, **WINDOW), "bf16",
      alt=[dict(no_rope_layers=[1, 0]), dict(use_sliding_window=False)])
+case("seed-oss-5", "seed_oss", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **rope(theta=500.0)), v4=True,
+     alt=[rope(), dict(eps=1e-6), dict(attention_bias=False)])
+case("seed-oss-biases-bf16", "seed_oss", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53, attention_bias=False, attention_out_bias=True,
+     mlp_bias=True, tie=True), "bf16", alt=[dict(attention_out_bias=False), dict(mlp_bias=False)])
+case("ernie45-5", "ernie4_5", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, use_bias=True, tie=False, **rope(theta=500.0)),
+     alt=[rope(), dict(eps=1e-5), dict(use_bias=False)])
+case("ernie45-nobias-f16", "ernie4_5", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, tie=True, **rope(theta=500000.0)), "f16", v4=True,
+     drop=["rope_theta", "use_bias", "tie_word_embeddings"], alt=[rope()])
+case("internlm3-5", "internlm3", 17, dict(V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=500.0)),
+     v4=True, rename=dict(attention_bias="qkv_bias", mlp_bias="bias"), alt=[rope(), dict(eps=1e-5), dict(attention_bias=False, mlp_bias=False)])
+case("internlm3-dynamic-f16", "internlm3", 13, dict(V=103, H=28, A=7, K=7, D=6, F=53, P=24, **rope("dynamic", 5e4, factor=6.0)), "f16",
+     v4="rope_type", cachediff=True, alt=[rope(theta=5e4)])
+case("iquestcoder-5", "iquestcoder", 16, dict(V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=5e5)),
+     v4=True, extra=dict(clip_qkv=None, use_sliding_window=False, sliding_window=None), alt=[rope(), dict(eps=1e-5)])
+case("iquestcoder-bf16", "iquestcoder", 14, dict(V=103, H=28, A=7, K=7, D=6, F=53), "bf16")
+case("helium-5", "helium", 17, dict(V=97, H=40, A=5, K=1, D=8, F=41, eps=1e-2, attention_bias=True, mlp_bias=True, **rope(theta=500.0)),
+     alt=[rope(), dict(eps=1e-8), dict(attention_bias=False)])
+case("helium-bf16", "helium", 14, dict(V=103, H=42, A=7, K=7, D=6, F=53, **rope(theta=1e5)), "bf16", v4=True, drop=["rope_theta"])
+CWM = dict(bos_token_id=0)  # its class requires a number
+case("cwm-5", "cwm", 18, dict(CWM, V=97, H=40, A=5, K=1, D=10, F=41, L=5, eps=1e-2, sliding_window=7, **rope("llama3", original_max_position_embeddings=32, **L3)),
+     v4="rope_type", alt=[dict(sliding_window=8), dict(layer_types=TYPES + TYPES[:2]), rope(), dict(eps=1e-5)])
+case("cwm-listed-bf16", "cwm", 14, dict(CWM, V=103, H=28, A=7, K=7, D=6, F=53, sliding_window=9, layer_types=TYPES[:2], mlp_bias=True), "bf16",
+     drop=["rope_parameters"], alt=[dict(layer_types=TYPES[1:]), dict(mlp_bias=False), rope()])
 case("ministral-types", "ministral", 19, dict(V=97, H=24, A=6, K=2, D=10, F=41, sliding_window=9, layer_types=TYPES[:2]),
      alt=[dict(layer_types=TYPES[1:])])
 case("ministral-f16", "ministral", 15, dict(V=101, H=28, A=7, K=1, D=6, F=53, sliding_window=8, tie=True), "f16", v4=True)
@@ -296,6 +325,11 @@ case("gemma2-6", "gemma2", 19, dict(GEMMA, V=97, H=24, A=6, K=2, D=10, F=41, L=3
      dict(final_logit_softcapping=None), dict(sliding_window=8), dict(query_pre_attn_scalar=12)])
 case("gemma2-types-nocap-bf16", "gemma2", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, attn_logit_softcapping=None,
      final_logit_softcapping=None, layer_types=TYPES[1:]), "bf16", alt=[dict(layer_types=TYPES[:2]), dict(attn_logit_softcapping=1.0)])
+case("vaultgemma-6", "vaultgemma", 19, dict(GEMMA, V=97, H=24, A=6, K=2, D=10, F=41, L=3, sliding_window=7, attn_logit_softcapping=2.0,
+     final_logit_softcapping=12.0), v4=True, drop=["rope_theta"], alt=[dict(attn_logit_softcapping=None),
+     dict(final_logit_softcapping=None), dict(sliding_window=8), dict(query_pre_attn_scalar=12)])
+case("vaultgemma-types-bf16", "vaultgemma", 15, dict(GEMMA, V=103, H=28, A=7, K=1, D=6, F=53, sliding_window=9, layer_types=TYPES[1:]), "bf16",
+     alt=[dict(layer_types=TYPES[:2])])
 case("gemma3-6", "gemma3_text", 18, dict(GEMMA, V=97, H=24, A=6, K=2, D=8, F=41, L=3, sliding_window=7, layer_types=TYPES, eps=1e-2,
      **rotations()), alt=[rotations(full_attention=dict(factor=1.0)), rotations(sliding_attention=dict(rope_theta=1000.0)),
      dict(sliding_window=8), dict(eps=1e-6), dict(final_logit_softcapping=3.0)])
@@ -305,9 +339,20 @@ case("gemma3-pictures", "gemma3_text", 14, dict(GEMMA, V=101, H=24, A=6, K=2, D=
      wrap=("gemma3", "language_model.model."))
 case("glm4-5", "glm4", 17, dict(V=97, H=26, A=5, K=1, D=8, F=41, eps=1e-2, **part(0.5)), alt=[part(1.0), dict(eps=1e-6)])
 case("glm4-nobias-f16", "glm4", 14, dict(V=101, H=28, A=7, K=7, D=12, F=53, attention_bias=False, tie=True), "f16", v4=True)
+case("olmo-5", "olmo", 17, dict(V=97, H=40, A=5, K=1, F=41, **rope(theta=500.0)), alt=[rope()])
+case("olmo-bias-bf16", "olmo", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True), "bf16", v4=True,
+     drop=["num_key_value_heads", "rope_theta"], alt=[dict(attention_bias=False), rope(theta=500.0)])
 case("olmo2-5", "olmo2", 17, dict(V=97, H=40, A=5, K=1, F=41, eps=1e-2, **rope(theta=500.0)), alt=[rope(), dict(eps=1e-6)])
 case("olmo2-bias-tied-bf16", "olmo2", 14, dict(V=103, H=42, A=7, F=53, attention_bias=True, tie=True), "bf16", v4=True,
      drop=["num_key_value_heads"])
+case("exaone4-5", "exaone4", 18, dict(V=97, H=26, A=5, K=1, D=8, F=41, L=4, eps=1e-2, sliding_window=7), v4=True,
+     alt=[dict(sliding_window=8), dict(eps=1e-5), dict(layer_types=["sliding_attention"] * 4), rope(theta=500.0),
+          dict(sliding_window=None, layer_types=["full_attention"] * 4)])
+case("exaone4-listed-tied-f16", "exaone4", 15, dict(V=103, H=28, A=7, K=7, D=6, F=53, sliding_window=9, layer_types=TYPES[:2], tie=True,
+     **rope("llama3", original_max_position_embeddings=32, **L3)), "f16", extra=dict(sliding_window_pattern="LLLG"),
+     alt=[dict(layer_types=TYPES[1:]), rope()])
+case("exaone4-global-bf16", "exaone4", 14, dict(V=101, H=24, A=6, K=2, F=43, sliding_window=None, layer_types=["full_attention"] * 2), "bf16",
+     alt=[rope(theta=500.0), dict(sliding_window=9)])
 OLMO3 = dict(full_attention=dict(rope_type="yarn", rope_theta=1000.0, **YARN), sliding_attention=dict(rope_type="default", rope_theta=1000.0))
 case("olmo3-yarn", "olmo3", 18, dict(V=97, H=48, A=6, K=2, F=41, L=4, sliding_window=7, rope_parameters=OLMO3),
      alt=[dict(sliding_window=8), dict(rope_parameters=dict(OLMO3, full_attention=OLMO3["sliding_attention"])),
@@ -317,6 +362,11 @@ GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.6, attention_mult
 case("granite-5", "granite", 17, dict(GRANITE, V=97, H=40, A=5, K=1, F=41, tie=True), v4=True,
      alt=[{k: 1.0} for k in GRANITE])
 case("granite-bias-bf16", "granite", 14, dict(GRANITE, V=103, H=42, A=7, K=7, F=53, attention_bias=True, mlp_bias=True), "bf16")
+CLOVA = dict(embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=2.0)
+case("hyperclovax-5", "hyperclovax", 17, dict(CLOVA, V=97, H=40, A=5, K=1, D=10, F=41, eps=1e-2, attention_multiplier=0.2), v4=True,
+     drop=["use_post_norm"], alt=[{k: 1.0} for k in CLOVA] + [dict(attention_multiplier=None), dict(use_post_norm=False), dict(eps=1e-6), rope(theta=500.0)])
+case("hyperclovax-bias-bf16", "hyperclovax", 14, dict(V=103, H=42, A=7, F=53, use_post_norm=False, attention_bias=True, mlp_bias=True, tie=True),
+     "bf16", drop=["attention_multiplier"], alt=[dict(attention_multiplier=1.0), dict(mlp_bias=False)])
 MOE = dict(num_local_experts=5, num_experts_per_tok=2)
 case("granitemoe-5", "granitemoe", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13), alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
 case("granitemoe-together-bf16", "granitemoe", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4, num_experts_per_tok=2),
@@ -420,7 +470,7 @@ case("deepseek2-heads192-bf16", "deepseek_v2", 18, dict(V=67, H=320, A=2, F=64, 
 
 # ------------------------------------------------------------------------------------------- building
 def new_model(family, cfg):  # transformers changes rope dictionaries in place: never share them
-    config = AutoConfig.for_model(family, **dict(copy.deepcopy(cfg), bos_token_id=None, eos_token_id=None, pad_token_id=None))
+    config = AutoConfig.for_model(family, **dict(dict(bos_token_id=None, eos_token_id=None, pad_token_id=None), **copy.deepcopy(cfg)))
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager", **EXPERTS).eval()
 
 EXPERTS = dict(experts_implementation="eager")  # its grouped products require rows that are multiples of 16 bytes
@@ -463,7 +513,7 @@ def randomise(model, seed, dtype, sharp, loud=1.0, coarse=False):
                     x = (x * 0.3 + (leaf == "weight")) * (sharp if last else 1.0)
                     if last and tied and leaf == "weight":
                         x = x * (torch.randint(0, 2, p.shape, generator=gen) * 2 - 1)
-                    if type(mod).__name__.startswith("Gemma"):  # stored minus one
+                    if re.match("(Vault)?Gemma", type(mod).__name__):  # stored minus one
                         x = x - 1
                 elif isinstance(mod, torch.nn.Embedding):
                     x = x * (1.0 if coarse else 0.5)

@@ -7,6 +7,7 @@
 #define L4      "{\"model_type\":\"llama4_text\","
 #define LITE    "{\"model_type\":\"glm4_moe_lite\","
 #define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
+#define EXAONE  "{\"model_type\":\"exaone4\","
 #define MIXTRAL "{\"model_type\":\"mixtral\","
 #define LLAMA   "{\"model_type\":\"llama\","
 #define BIG     "999999999999"

@@ -223,6 +223,56 @@ static void defaults_of_further_kin(void **state)
     assert_true(m.rope.growth == ROPE_LONG && memcmp(&m, &other, sizeof m) == 0);
 }
 
+/* Keys as published checkpoints have them, of the spelling of transformers 4. */
+static void defaults_of_later_kin(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"seed_oss\",\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_theta\":1e7,"
+              "\"residual_dropout\":0.1}");
+    assert_true(m.qkv_bias && !m.out_bias && !m.mlp_bias && !m.tied_head && m.n_heads == 80 && m.n_kv_heads == 8);
+    assert_true(m.head_dim == 128 && m.norm_eps == 1e-6f && m.norm == NORM_RMS);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(1e7f, -2.0f / 128)) < 1e-6f);
+    parse(&m, "{\"model_type\":\"seed_oss\",\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true}");
+    assert_true(!m.qkv_bias && m.out_bias && m.mlp_bias);
+    parse(&m, "{\"model_type\":\"ernie4_5\",\"rope_scaling\":null,\"use_bias\":false}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.rope.dims == 128 && m.tied_head && m.norm_eps == 1e-5f);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f && !m.qkv_bias && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"ernie4_5\",\"use_bias\":true,\"tie_word_embeddings\":false}");
+    assert_true(m.qkv_bias && m.out_bias && m.mlp_bias && !weight_exists(&m, WEIGHT_HEAD_BIAS, -1));
+    parse(&m, "{\"model_type\":\"olmo\",\"clip_qkv\":null,\"rms_norm_eps\":0.1}");
+    assert_true(m.norm == NORM_LAYER && m.norm_eps == 1e-5f && !m.norm_affine && !m.output_norms && !m.qk_norm);
+    assert_true(m.n_kv_heads == 32 && m.vocab == 50304 && !weight_exists(&m, WEIGHT_FINAL_NORM, -1));
+    parse(&m, "{\"model_type\":\"internlm3\",\"qkv_bias\":true,\"bias\":false,\"rope_theta\":5e7,\"rope_scaling\":{"
+              "\"factor\":6.0,\"rope_type\":\"dynamic\"}}");
+    assert_true(m.qkv_bias && !m.out_bias && !m.mlp_bias && m.rope.growth == ROPE_DYNAMIC && m.n_kv_heads == 2);
+    expect_same("{\"model_type\":\"internlm3\",\"qkv_bias\":true,\"bias\":true}",
+                "{\"model_type\":\"internlm3\",\"attention_bias\":true,\"mlp_bias\":true}");
+    parse(&m, "{\"model_type\":\"iquestcoder\",\"clip_qkv\":null,\"use_sliding_window\":false,\"sliding_window\":9}");
+    assert_true(m.n_layers == 80 && m.head_dim == 128 && m.layer[0].window == 0 && !m.qkv_bias && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"helium\",\"attention_bias\":true}");
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-8f);
+    assert_true(fabsf(m.rope.inv_freq[1] - powf(1e5f, -2.0f / 128)) < 1e-6f && m.qkv_bias && !m.out_bias);
+    parse(&m, "{\"model_type\":\"cwm\"}");
+    for (int i = 0; i < m.n_layers; i++)
+        assert_int_equal(m.layer[i].window, i % 4 == 0 ? 0 : 8192);
+    assert_true(m.norm_eps == 1e-5f && !m.qkv_bias && !m.mlp_bias && !m.tied_head && m.window_rope.dims == 0);
+    expect_same("{\"model_type\":\"cwm\"}",
+                "{\"model_type\":\"cwm\",\"rope_theta\":1e6,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16.0,"
+                "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
+}
+
+static void defaults_of_youtu(void **state)
+{
+    (void)state;
+    parse(&m, "{\"model_type\":\"youtu\"}");
+    assert_true(m.latent.rank == 512 && m.latent.query_rank == 1536 && m.latent.rotated == 64 && m.head_dim == 576);
+    assert_true(m.tied_head && m.experts.routing.n_experts == 0 && !m.layer[31].experts && !m.out_bias);
+    assert_true(m.rope.layout == ROPE_INTERLEAVED && weight_exists(&m, WEIGHT_MLP_IN, 31));
+    parse(&m,
+          "{\"model_type\":\"youtu\",\"rope_interleave\":false,\"tie_word_embeddings\":false,\"q_lora_rank\":null}");
+    assert_true(m.rope.layout == ROPE_HALF && !m.tied_head && m.latent.query_rank == 0);
+}
+
 static void defaults_of_gemma(void **state)
 {
     (void)state;
@@ -234,6 +284,10 @@ static void defaults_of_gemma(void **state)
     parse(&m, "{\"model_type\":\"gemma2\",\"query_pre_attn_scalar\":144}");
     assert_true(m.attention_cap == 50 && m.logit_cap == 30 && m.attention_scale == 1.0f / 12 && m.output_norms);
     assert_true(m.layer[0].window == 4096 && m.layer[1].window == 0 && !m.qk_norm && m.window_rope.dims == 0);
+    parse(&m, "{\"model_type\":\"vaultgemma\",\"sliding_window\":512}");
+    assert_true(!m.output_norms && m.norm == NORM_RMS_OFFSET && m.attention_cap == 50 && m.logit_cap == 30 &&
+                m.tied_head);
+    assert_true(m.layer[0].window == 512 && m.layer[1].window == 0 && !weight_exists(&m, WEIGHT_MLP_OUT_NORM, 0));
     parse(&m, "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null}");
     assert_true(m.attention_cap == 0 && m.logit_cap == 0);
     parse(&m, "{\"model_type\":\"gemma3_text\",\"sliding_window\":512,\"rope_scaling\":{\"rope_type\":\"linear\","
@@ -258,8 +312,8 @@ static void default_windows_of_listed_layers(void **state)
     static const struct {
         const char *type;
         int window;
-    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},
-                 {"cohere2", 4096}, {"mistral", 4096},     {"gpt_oss", 128}};
+    } table[] = {{"gemma2", 4096},  {"gemma3_text", 4096}, {"olmo3", 4096},   {"cohere2", 4096},
+                 {"mistral", 4096}, {"gpt_oss", 128},      {"exaone4", 4096}, {"cwm", 8192}};
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         char text[200];
@@ -282,11 +336,35 @@ static void defaults_of_norms_behind(void **state)
     assert_true(m.output_norms && m.no_input_norms && m.qk_norm_row && m.norm == NORM_RMS_ONCE && m.norm_eps == 1e-5f);
     assert_true(model_layer_sums(&m) == 3 && !weight_exists(&m, WEIGHT_ATTN_NORM, 0) &&
                 !weight_exists(&m, WEIGHT_MLP_NORM, 0));
+    parse(&m, "{\"model_type\":\"exaone4\"}");
+    assert_true(m.output_norms && m.no_input_norms && m.norm == NORM_RMS && m.norm_eps == 1e-5f);
+    assert_true(m.qk_norm && !m.qk_norm_each && !m.qk_norm_row && !weight_exists(&m, WEIGHT_ATTN_NORM, 0));
+    for (int i = 0; i < m.n_layers; i++)
+        assert_true(m.layer[i].window == (i % 4 == 3 ? 0 : 4096) && m.layer[i].unrotated == (i % 4 == 3));
     parse(&m, "{\"model_type\":\"olmo3\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
               "\"original_max_position_embeddings\":8192},\"max_position_embeddings\":65536}");
     assert_true(m.layer[2].window == 4096 && m.layer[3].window == 0 && m.rope.attention_scaling > 1.2f);
     assert_true(m.window_rope.attention_scaling == 1 &&
                 fabsf(m.window_rope.inv_freq[1] - powf(5e5f, -2.0f / 128)) < 1e-6f);
+}
+
+/* The spellings of EXAONE's windows: a number, letters, a list beside letters, as in published checkpoints. */
+static void windows_of_exaone(void **state)
+{
+    (void)state;
+    expect_same(EXAONE "\"num_hidden_layers\":8,\"sliding_window_pattern\":4}",
+                EXAONE "\"num_hidden_layers\":8,\"sliding_window_pattern\":\"LLLG\"}");
+    parse(&m, EXAONE "\"num_hidden_layers\":5,\"sliding_window\":9,\"sliding_window_pattern\":\"GL\"}");
+    for (int i = 0; i < 5; i++)
+        assert_true(m.layer[i].window == (i % 2 == 1 ? 9 : 0) && m.layer[i].unrotated == (i % 2 == 0));
+    parse(&m, EXAONE "\"num_hidden_layers\":3,\"sliding_window_pattern\":\"L\"}"); /* the last layer is full */
+    assert_true(m.layer[1].window == 4096 && m.layer[2].window == 0 && m.layer[2].unrotated);
+    parse(&m, EXAONE "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"],"
+                     "\"sliding_window\":7,\"sliding_window_pattern\":\"LLLG\"}");
+    assert_true(m.layer[0].window == 0 && m.layer[0].unrotated && m.layer[1].window == 7 && !m.layer[1].unrotated);
+    parse(&m, EXAONE "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"full_attention\"],"
+                     "\"sliding_window\":null,\"sliding_window_pattern\":null}");
+    assert_true(m.layer[0].window == 0 && !m.layer[0].unrotated && !m.layer[1].unrotated);
 }
 
 static void defaults_of_factors(void **state)
@@ -295,6 +373,12 @@ static void defaults_of_factors(void **state)
     parse(&m, "{\"model_type\":\"granite\",\"logits_scaling\":8,\"embedding_multiplier\":12}");
     assert_true(m.attention_scale == 1 && m.residual_scale == 1 && m.logit_scale == 0.125f && m.embed_scale == 12);
     assert_false(m.embed_scale_rounded);
+    parse(&m,
+          "{\"model_type\":\"hyperclovax\",\"logits_scaling\":0.125,\"head_dim\":64,\"attention_multiplier\":null}");
+    assert_true(m.attention_scale == 0.125f && m.residual_scale == 1 && m.logit_scale == 0.125f && m.output_norms);
+    parse(&m,
+          "{\"model_type\":\"hyperclovax\",\"attention_multiplier\":0.5,\"use_post_norm\":false,\"mlp_bias\":true}");
+    assert_true(m.attention_scale == 0.5f && !m.output_norms && m.mlp_bias && !m.out_bias);
     parse(&m, "{\"model_type\":\"granitemoe\"}");
     assert_true(m.layer[0].experts && m.experts.routing.n_chosen == 2 && m.experts.routing.normalised && !m.mlp_bias);
     parse(&m, "{\"model_type\":\"cohere\",\"use_qk_norm\":true}");
@@ -456,9 +540,12 @@ int main(void)
         cmocka_unit_test(defaults_of_neox_opt_bloom),
         cmocka_unit_test(defaults_of_llama_and_kin),
         cmocka_unit_test(defaults_of_further_kin),
+        cmocka_unit_test(defaults_of_later_kin),
+        cmocka_unit_test(defaults_of_youtu),
         cmocka_unit_test(defaults_of_gemma),
         cmocka_unit_test(default_windows_of_listed_layers),
         cmocka_unit_test(defaults_of_norms_behind),
+        cmocka_unit_test(windows_of_exaone),
         cmocka_unit_test(defaults_of_factors),
         cmocka_unit_test(defaults_of_older_kin),
         cmocka_unit_test(experts),
