@@ -206,6 +206,10 @@ case("qwen2moe-3-together-nobias", "qwen2_moe", 15, dict(V=101, H=28, A=7, K=1, 
      **experts(3, 3, 11, norm_topk_prob=True)), together=True, alt=[dict(num_experts_per_tok=2)])
 case("qwen2moe-bf16", "qwen2_moe", 14, dict(V=103, H=28, A=7, K=7, F=41, L=1, shared_expert_intermediate_size=26, tie=True,
      **experts(5, 2, 16)), "bf16")
+case("olmoe-5", "olmoe", 15, dict(V=97, H=30, A=5, K=5, F=13, eps=1e-2, num_experts=5, num_experts_per_tok=2, **rope(theta=500.0)), v4=True,
+     extra=dict(clip_qkv=None), alt=[dict(norm_topk_prob=True), dict(num_experts_per_tok=3), dict(eps=1e-5), rope()])
+case("olmoe-6-2-together-bias-bf16", "olmoe", 14, dict(V=101, H=36, A=6, K=2, F=16, tie=True, attention_bias=True, num_experts=3,
+     num_experts_per_tok=2, norm_topk_prob=True), "bf16", together=True, alt=[dict(norm_topk_prob=False)])
 OSS = dict(factor=4.0, beta_fast=8.0, beta_slow=2.0, truncate=False, original_max_position_embeddings=32)
 case("gptoss-5", "gpt_oss", 17, dict(V=97, H=26, A=6, K=2, D=16, F=13, L=3, sliding_window=7, num_local_experts=5, num_experts_per_tok=2,
      **rope("yarn", 1000.0, **OSS)), loud=4, alt=[dict(swiglu_limit=1e9), dict(swiglu_alpha=1.0), dict(sliding_window=8),

@@ -82,6 +82,7 @@ static void refused(void **state)
         {GLM "\"n_group\":8,\"topk_group\":9}", ERR_INPUT, "topk_group|9"},
         {GLM "\"n_group\":32,\"topk_group\":1}", ERR_INPUT, "topk_group|1|8 experts"},
         {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", ERR_UNSUPPORTED, "swiglu_limit|5|7"},
+        {"{\"model_type\":\"olmoe\",\"clip_qkv\":8.5}", ERR_UNSUPPORTED, "clip_qkv|8.5|expected null"},
         {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", ERR_INPUT, "mlp_only_layers|an integer|an array"},
         {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[1,\"a\"]}", ERR_INPUT, "mlp_only_layers|[1]|a string"},
         {"{\"model_type\":\"qwen3_moe\",\"decoder_sparse_step\":0}", ERR_INPUT, "decoder_sparse_step|0|[1, 1024]"},

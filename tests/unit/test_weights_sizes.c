@@ -74,6 +74,7 @@ static const struct size sizes[] = {
      ",\"num_experts\":64,\"num_experts_per_tok\":8,\"moe_intermediate_size\":2560,"
      "\"shared_expert_intermediate_size\":20480",
      57408658944},
+    {"olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 1024, 50304, 4096, "", 6919161856},
     {"phi-3-mini", "phi3", 32, 3072, 32, 32, 8192, 32064, 4096, "", 3821079552},
     {"phi-3-medium", "phi3", 40, 5120, 40, 10, 17920, 32064, 4096, "", 13960238080},
     {"phi-4", "phi3", 40, 5120, 40, 10, 17920, 100352, 16384, "", 14659507200},
