@@ -12,7 +12,8 @@ static const struct family *const all[] = {
     &family_olmo2,       &family_olmo3,      &family_granite,     &family_granitemoe,  &family_cohere,
     &family_cohere2,     &family_phi,        &family_falcon,      &family_gpt_neo,     &family_ministral3,
     &family_mistral3,    &family_minimax_m2, &family_deepseek_v2, &family_deepseek_v3, &family_glm4_moe_lite,
-    &family_llama4_text, &family_llama4,     &family_olmoe,       &family_eagle3};
+    &family_llama4_text, &family_llama4,     &family_olmoe,       &family_dots1,       &family_kimi_k2,
+    &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
 const struct family *family_find(const char *model_type)
@@ -37,5 +38,5 @@ const char *family_names(void)
            "qwen3_moe, gpt_oss, ministral, phi3, glm, starcoder2, stablelm, smollm3, glm4_moe, gemma, "
            "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
            "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
-           "glm4_moe_lite, llama4_text, llama4, olmoe";
+           "glm4_moe_lite, llama4_text, llama4, olmoe, dots1, kimi_k2";
 }

@@ -1,4 +1,4 @@
-/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared
+/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, Kimi-K2, and GLM-4.7-Flash: latent attention, shared
  * experts, the first layers dense. V2's router takes the best of a softmax, within the best groups or of all experts;
  * the other models use GLM-4.5's router. */
 #include "partition/families/llama.h"
@@ -178,3 +178,6 @@ const struct family family_deepseek_v3 = {"deepseek_v3", "DeepseekV3For", "model
                                           source,        llama_outside,   llama_ignored, false};
 const struct family family_glm4_moe_lite = {"glm4_moe_lite", "Glm4MoeLiteFor", "model.",      config_glm,
                                             source,          llama_outside,    llama_ignored, false};
+/* Kimi-K2: its config names the class of V3. */
+const struct family family_kimi_k2 = {"kimi_k2", "DeepseekV3For", "model.",      config_v3,
+                                      source,    llama_outside,   llama_ignored, false};

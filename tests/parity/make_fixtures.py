@@ -226,6 +226,14 @@ case("glm4moe-groups", "glm4_moe", 14, dict(GLM, V=97, H=26, A=6, K=2, D=8, F=41
 case("glm4moe-bias-two-shared-together", "glm4_moe", 15, dict(GLM, V=101, H=24, A=5, K=1, D=10, F=37, L=3, attention_bias=True, n_shared_experts=2,
      first_k_dense_replace=2, **part(0.4)), together=True, alt=[dict(num_experts_per_tok=1), dict(norm_topk_prob=False), part(1.0)])
 case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53, tie=True), "bf16")
+DOTS = dict(GLM, n_shared_experts=1, first_k_dense_replace=1)
+case("dots1-5-groups", "dots1", 15, dict(DOTS, V=97, H=24, A=5, K=1, D=8, F=41, L=3, eps=1e-2, n_routed_experts=8, n_group=4, topk_group=2,
+     routed_scaling_factor=1.5, sliding_window=7, max_window_layers=1), v4=True, extra=dict(scoring_func="noaux_tc", topk_method="noaux_tc"),
+     alt=[dict(eps=1e-6), dict(n_group=1, topk_group=1), dict(norm_topk_prob=True), dict(routed_scaling_factor=1.0), dict(max_window_layers=0),
+     dict(max_window_layers=2), dict(sliding_window=8)])
+case("dots1-types-two-shared-together-f16", "dots1", 14, dict(DOTS, V=101, H=28, A=7, K=7, F=37, attention_bias=True, n_shared_experts=2,
+     first_k_dense_replace=0, norm_topk_prob=True, sliding_window=9, layer_types=TYPES[:2], tie=True), "f16", together=True,
+     alt=[dict(layer_types=TYPES[1:]), dict(norm_topk_prob=False), dict(num_experts_per_tok=1)])
 
 # latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
 MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,

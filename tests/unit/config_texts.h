@@ -6,6 +6,8 @@
 #define V3      "{\"model_type\":\"deepseek_v3\","
 #define L4      "{\"model_type\":\"llama4_text\","
 #define LITE    "{\"model_type\":\"glm4_moe_lite\","
+#define DOTS    "{\"model_type\":\"dots1\",\"n_routed_experts\":128,\"num_experts_per_tok\":6,"
+#define K2      "{\"model_type\":\"kimi_k2\","
 #define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
 #define MIXTRAL "{\"model_type\":\"mixtral\","
 #define LLAMA   "{\"model_type\":\"llama\","

@@ -352,6 +352,19 @@ static void experts(void **state)
     assert_true(m.latent.query_rank == 1536 && model_value_dim(&m) == 128 && model_cache_arrays(&m) == 1);
     assert_true(!m.layer[2].experts && m.layer[3].experts && m.experts.routing.n_groups == 8 &&
                 m.experts.routing.n_kept == 4);
+    parse(&m, K2 "\"n_group\":1,\"topk_group\":1,\"first_k_dense_replace\":1,\"n_routed_experts\":384,\"rope_theta\":"
+                 "50000.0,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32.0,\"beta_fast\":1.0,\"beta_slow\":1.0,"
+                 "\"mscale\":1.0,"
+                 "\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":4096}}");
+    assert_true(!m.layer[0].experts && m.layer[1].experts && m.experts.routing.sigmoid && m.latent.rank == 512);
+    assert_true(fabsf(m.rope.inv_freq[19] - 1.62176e-3f) < 1e-7f && fabsf(m.rope.inv_freq[20] - 3.61405e-5f) < 1e-9f);
+    assert_true(fabsf(m.attention_scale * sqrtf(192) - 1.81326f) < 1e-4f && m.rope.attention_scaling == 1);
+    parse(&m, DOTS "\"n_shared_experts\":2,\"scoring_func\":\"noaux_tc\",\"max_window_layers\":60}");
+    assert_true(m.layer[59].window == 0 && m.layer[60].window == 4096 && m.layer[0].experts && m.qk_norm);
+    assert_true(m.experts.routing.sigmoid && !m.experts.routing.normalised && m.experts.routing.scale == 1);
+    assert_true(m.experts.shared_ffn == 2816 && m.experts.router_bias && m.rope.layout == ROPE_HALF);
+    parse(&m, DOTS "\"n_shared_experts\":2,\"sliding_window\":null,\"max_window_layers\":0}");
+    assert_int_equal(m.layer[61].window, 0);
     parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
     assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
     assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);
@@ -409,7 +422,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 43);
+    assert_int_equal(n, 45);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

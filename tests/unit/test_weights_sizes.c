@@ -140,6 +140,11 @@ static const struct size sizes[] = {
      ",\"q_lora_rank\":null,\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,"
      "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1",
      15960108544 + 26 * 64},
+    {"kimi-k2", "kimi_k2", 61, 7168, 64, 0, 18432, 163840, 131072,
+     ",\"n_routed_experts\":384,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1", 1026408232448},
+    {"dots.llm1", "dots1", 62, 4096, 32, 32, 10944, 152064, 32768,
+     ",\"n_routed_experts\":128,\"num_experts_per_tok\":6,\"n_shared_experts\":2,\"first_k_dense_replace\":1",
+     142774381696},
     {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
     {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
