@@ -333,6 +333,19 @@ MOE = dict(num_local_experts=5, num_experts_per_tok=2)
 case("granitemoe-5", "granitemoe", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13), alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
 case("granitemoe-together-bf16", "granitemoe", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4, num_experts_per_tok=2),
      "bf16", together=True)
+case("graniteshared-5", "granitemoeshared", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13, shared_intermediate_size=19),
+     alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
+case("graniteshared-together-bias-f16", "granitemoeshared", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4,
+     num_experts_per_tok=2, shared_intermediate_size=11, attention_bias=True), "f16", together=True)
+ATTENTION = ["attention"] * 2
+HYBRID = dict(GRANITE, num_local_experts=0, num_experts_per_tok=0, layer_types=ATTENTION, shared_intermediate_size=41, mamba_n_heads=2)
+case("granitehybrid-5-rope", "granitemoehybrid", 16, dict(HYBRID, V=97, H=40, A=5, K=1, F=13, position_embedding_type="rope", tie=True,
+     **rope(theta=500.0)), v4=True, extra=dict(layer_types=ATTENTION, normalization_function="rmsnorm"),
+     alt=[{k: 1.0} for k in GRANITE] + [rope(), dict(position_embedding_type=None)])
+case("granitehybrid-nope-bias-bf16", "granitemoehybrid", 14, dict(HYBRID, V=103, H=42, A=7, K=7, F=53, attention_bias=True), "bf16",
+     extra=dict(position_embedding_type="nope"), alt=[dict(position_embedding_type="rope")])
+case("granitehybrid-mixture-nope", "granitemoehybrid", 13, dict(HYBRID, V=101, H=24, A=6, K=2, F=13, num_local_experts=5, num_experts_per_tok=2),
+     alt=[dict(num_experts_per_tok=1)])
 case("cohere-norms", "cohere", 17, dict(V=97, H=40, A=5, K=1, F=41, use_qk_norm=True, layer_norm_eps=1e-2, logit_scale=1.5),
      alt=[dict(use_qk_norm=False), dict(layer_norm_eps=1e-5), dict(logit_scale=1.0), rope()])
 case("cohere-norms-6-2-bf16", "cohere", 14, dict(V=103, H=36, A=6, K=2, F=53, use_qk_norm=True, attention_bias=True, logit_scale=0.5, tie=False), "bf16", v4=True)
@@ -589,7 +602,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     """Returns the tensor whose loss changes the logits least, and the change."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
-        if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|multi_modal_projector", name):
+        if family in ("opt", "cohere2", "llama4_text", "granitemoehybrid") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|multi_modal_projector", name):
             continue  # adds the same number to every score of a query: no effect after softmax
         keep = p.detach().clone()
         with torch.no_grad():

@@ -7,6 +7,7 @@
 #define L4      "{\"model_type\":\"llama4_text\","
 #define LITE    "{\"model_type\":\"glm4_moe_lite\","
 #define DOTS    "{\"model_type\":\"dots1\",\"n_routed_experts\":128,\"num_experts_per_tok\":6,"
+#define HYBRID  "{\"model_type\":\"granitemoehybrid\","
 #define K2      "{\"model_type\":\"kimi_k2\","
 #define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
 #define MIXTRAL "{\"model_type\":\"mixtral\","

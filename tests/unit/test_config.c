@@ -270,6 +270,17 @@ static void defaults_of_factors(void **state)
     assert_false(m.embed_scale_rounded);
     parse(&m, "{\"model_type\":\"granitemoe\"}");
     assert_true(m.layer[0].experts && m.experts.routing.n_chosen == 2 && m.experts.routing.normalised && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"granitemoeshared\"}");
+    assert_true(m.layer[0].experts && m.experts.shared_ffn == 0 && m.experts.ffn == 11008);
+    parse(&m, "{\"model_type\":\"granitemoeshared\",\"shared_intermediate_size\":77}");
+    assert_true(m.experts.shared_ffn == 77 && !m.experts.shared_gate && weight_exists(&m, WEIGHT_SHARED_IN, 0));
+    parse(&m,
+          HYBRID "\"num_hidden_layers\":2,\"layer_types\":[\"attention\",\"full_attention\"],\"num_local_experts\":0,"
+                 "\"num_experts_per_tok\":0,\"position_embedding_type\":\"rope\",\"shared_intermediate_size\":77}");
+    assert_true(m.ffn == 77 && !m.layer[1].experts && m.experts.routing.n_experts == 0 && !m.layer[1].unrotated);
+    parse(&m, HYBRID "\"num_hidden_layers\":1,\"layers_block_type\":[\"attention\"],\"position_embedding_type\":null}");
+    assert_true(m.experts.shared_ffn == 1024 && m.experts.routing.n_experts == 8 && m.layer[0].experts);
+    assert_null(model_rope(&m, 0));
     parse(&m, "{\"model_type\":\"cohere\",\"use_qk_norm\":true}");
     assert_true(m.norm == NORM_LAYER && !m.norm_bias && m.parallel_residual && m.shared_norm &&
                 m.logit_scale == 0.0625f);
@@ -422,7 +433,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 45);
+    assert_int_equal(n, 47);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -11,6 +11,10 @@ struct size {
     int64_t parameters;
 };
 
+#define ATTENTION4  "\"attention\",\"attention\",\"attention\",\"attention\""
+#define ATTENTION28 ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4
+#define ATTENTION40 ATTENTION28 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4
+
 static const struct size sizes[] = {
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 50257, 1024, "", 124439808},
     {"gpt2-medium", "gpt2", 24, 1024, 16, 0, 0, 50257, 1024, "", 354823168},
@@ -105,6 +109,14 @@ static const struct size sizes[] = {
     {"olmo-3-32b", "olmo3", 64, 5120, 40, 8, 27648, 100278, 65536, "", 32233522176},
     {"granite-3-2b", "granite", 40, 2048, 32, 8, 8192, 49155, 4096, ",\"tie_word_embeddings\":true", 2533531648},
     {"granite-3-8b", "granite", 40, 4096, 32, 8, 12800, 49155, 4096, ",\"tie_word_embeddings\":true", 8170848256},
+    {"granite-4.0-micro", "granitemoehybrid", 40, 2560, 40, 8, 8192, 100352, 131072,
+     ",\"tie_word_embeddings\":true,\"num_local_experts\":0,\"shared_intermediate_size\":8192,\"layer_types\":"
+     "[" ATTENTION40 "]",
+     3402836480},
+    {"granite-4.0-350m", "granitemoehybrid", 28, 1024, 16, 4, 2048, 100352, 32768,
+     ",\"tie_word_embeddings\":true,\"num_local_experts\":0,\"shared_intermediate_size\":2048,\"layer_types\":"
+     "[" ATTENTION28 "]",
+     352379904},
     {"command-r", "cohere", 40, 8192, 64, 64, 22528, 256000, 131072, "", 34980831232},
     {"command-r7b", "cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, "", 8028033024},
     {"phi-2", "phi", 32, 2560, 32, 32, 10240, 51200, 2048, "", 2779683840},
@@ -187,7 +199,7 @@ static void published_counts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        char text[600];
+        char text[1200];
         struct err e = {0};
         struct shard s;
         struct weight_map map;
@@ -211,7 +223,7 @@ static void shares_add_up(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int ranks = 2; ranks <= 8; ranks++) {
-            char text[600];
+            char text[1200];
             struct err e = {0};
             struct shard s;
             struct weight_map map;
