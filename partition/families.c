@@ -50,6 +50,7 @@ static const struct family *const all[] = {&family_gpt2,
                                            &family_kimi_k2,
                                            &family_granitemoeshared,
                                            &family_granitemoehybrid,
+                                           &family_ernie4_5_moe,
                                            &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
@@ -75,5 +76,6 @@ const char *family_names(void)
            "qwen3_moe, gpt_oss, ministral, phi3, glm, starcoder2, stablelm, smollm3, glm4_moe, gemma, "
            "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
            "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
-           "glm4_moe_lite, llama4_text, llama4, olmoe, dots1, kimi_k2, granitemoeshared, granitemoehybrid";
+           "glm4_moe_lite, llama4_text, llama4, olmoe, dots1, kimi_k2, granitemoeshared, granitemoehybrid, "
+           "ernie4_5_moe";
 }

@@ -168,6 +168,7 @@ static const struct weight_source source[] = {
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     LLAMA_MLP,
     LLAMA_SHARED_EXPERTS,
+    LLAMA_CORRECTION,
     LLAMA_PREDICTING,
     {0},
 };

@@ -226,6 +226,11 @@ case("glm4moe-groups", "glm4_moe", 14, dict(GLM, V=97, H=26, A=6, K=2, D=8, F=41
 case("glm4moe-bias-two-shared-together", "glm4_moe", 15, dict(GLM, V=101, H=24, A=5, K=1, D=10, F=37, L=3, attention_bias=True, n_shared_experts=2,
      first_k_dense_replace=2, **part(0.4)), together=True, alt=[dict(num_experts_per_tok=1), dict(norm_topk_prob=False), part(1.0)])
 case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53, tie=True), "bf16")
+ERNIE = dict(hidden_act="silu", moe_num_experts=6, moe_k=2, moe_intermediate_size=13)
+case("ernie45moe-5", "ernie4_5_moe", 15, dict(ERNIE, V=97, H=24, A=5, K=1, D=8, F=41, L=5, eps=1e-2, moe_num_shared_experts=1,
+     moe_layer_end_index=3, moe_layer_interval=2, **rope(theta=500.0)), v4=True, alt=[dict(eps=1e-6), dict(moe_k=3), dict(moe_norm_min=0.9), rope()])
+case("ernie45moe-together-bf16", "ernie4_5_moe", 14, dict(ERNIE, V=101, H=28, A=7, K=7, F=37, moe_num_experts=5, moe_k=1, moe_num_shared_experts=0,
+     moe_norm_min=0.7, tie=False), "bf16", together=True, alt=[dict(moe_norm_min=1e-12)])
 DOTS = dict(GLM, n_shared_experts=1, first_k_dense_replace=1)
 case("dots1-5-groups", "dots1", 15, dict(DOTS, V=97, H=24, A=5, K=1, D=8, F=41, L=3, eps=1e-2, n_routed_experts=8, n_group=4, topk_group=2,
      routed_scaling_factor=1.5, sliding_window=7, max_window_layers=1), v4=True, extra=dict(scoring_func="noaux_tc", topk_method="noaux_tc"),
@@ -503,6 +508,8 @@ def router_margin(model, sequence):
         judges = 2 if correction is not None else 1 if getattr(router, "topk_method", "") == "group_limited_greedy" else 0
         if correction is not None:  # sigmoids, a quarter as steep as logits, corrected
             logits = 4 * (logits.sigmoid() + correction)
+        if hasattr(router, "moe_statics"):
+            logits = 4 * router.moe_statics(logits.softmax(-1))
         if judges > 0 and getattr(router, "num_group", 1) > 1:  # a group counts as its best one or two
             groups = logits.view(len(logits), router.num_group, -1).topk(judges).values.sum(-1)
             best = groups.sort(-1, descending=True).values

@@ -376,6 +376,14 @@ static void experts(void **state)
     assert_true(m.experts.shared_ffn == 2816 && m.experts.router_bias && m.rope.layout == ROPE_HALF);
     parse(&m, DOTS "\"n_shared_experts\":2,\"sliding_window\":null,\"max_window_layers\":0}");
     assert_int_equal(m.layer[61].window, 0);
+    parse(&m, ERNIE "\"moe_layer_start_index\":3,\"moe_layer_end_index\":9,\"moe_layer_interval\":2,\"moe_k\":8}");
+    for (int i = 0; i < m.n_layers; i++)
+        assert_int_equal(m.layer[i].experts, i >= 3 && i <= 9 && i % 2 == 1);
+    assert_true(m.experts.routing.corrected && !m.experts.routing.sigmoid && m.experts.routing.normalised);
+    assert_true(m.experts.routing.n_chosen == 8 && m.experts.routing.least == 1e-12f && m.experts.router_bias);
+    assert_true(m.experts.shared_ffn == 3072 && m.rope.layout == ROPE_INTERLEAVED && m.tied_head);
+    parse(&m, ERNIE "\"moe_num_shared_experts\":0}");
+    assert_true(m.experts.shared_ffn == 0 && !m.layer[0].experts && m.layer[27].experts);
     parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
     assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
     assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);
@@ -433,7 +441,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 47);
+    assert_int_equal(n, 48);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -85,6 +85,8 @@ static void refused(void **state)
          ERR_UNSUPPORTED, "position_embedding_type|alibi|nope"},
         {HYBRID "\"num_hidden_layers\":1,\"layer_types\":[\"attention\"],\"normalization_function\":\"layernorm\"}",
          ERR_UNSUPPORTED, "normalization_function|layernorm|rmsnorm"},
+        {ERNIE "\"use_bias\":true}", ERR_UNSUPPORTED, "use_bias|true|ernie4_5_moe"},
+        {ERNIE "\"moe_layer_interval\":0}", ERR_INPUT, "moe_layer_interval|0|[1, 1024]"},
         {DOTS "\"n_shared_experts\":2,\"scoring_func\":\"softmax\"}", ERR_UNSUPPORTED, "scoring_func|softmax|sigmoid"},
         {DOTS "\"n_shared_experts\":2,\"topk_method\":\"greedy\"}", ERR_UNSUPPORTED, "topk_method|greedy|noaux_tc"},
         {DOTS "\"moe_intermediate_size\":1408}", ERR_INPUT, "n_shared_experts|missing|[1, 16]"},
