@@ -239,6 +239,12 @@ case("dots1-5-groups", "dots1", 15, dict(DOTS, V=97, H=24, A=5, K=1, D=8, F=41, 
 case("dots1-types-two-shared-together-f16", "dots1", 14, dict(DOTS, V=101, H=28, A=7, K=7, F=37, attention_bias=True, n_shared_experts=2,
      first_k_dense_replace=0, norm_topk_prob=True, sliding_window=9, layer_types=TYPES[:2], tie=True), "f16", together=True,
      alt=[dict(layer_types=TYPES[1:]), dict(norm_topk_prob=False), dict(num_experts_per_tok=1)])
+case("solaropen-5-groups", "solar_open", 14, dict(GLM, V=97, H=24, A=5, K=1, D=8, eps=1e-2, n_routed_experts=8, n_group=4, topk_group=2,
+     attention_bias=True, routed_scaling_factor=1.5, **rope("yarn", 1000.0, **YARN)), v4="type", extra=dict(first_k_dense_replace=0,
+     use_qk_norm=False, partial_rotary_factor=1.0), alt=[dict(eps=1e-5), dict(n_group=1, topk_group=1), dict(routed_scaling_factor=1.0),
+     dict(norm_topk_prob=False), rope(theta=1000.0)])
+case("solaropen-together-bf16", "solar_open", 13, dict(GLM, V=101, H=28, A=7, K=7, D=6, n_shared_experts=2, norm_topk_prob=False,
+     tie=True, **rope(theta=500.0)), "bf16", together=True, alt=[dict(norm_topk_prob=True), rope()])
 
 # latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
 MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,

@@ -384,6 +384,9 @@ static void experts(void **state)
     assert_true(m.experts.shared_ffn == 3072 && m.rope.layout == ROPE_INTERLEAVED && m.tied_head);
     parse(&m, ERNIE "\"moe_num_shared_experts\":0}");
     assert_true(m.experts.shared_ffn == 0 && !m.layer[0].experts && m.layer[27].experts);
+    parse(&m, "{\"model_type\":\"solar_open\",\"attention_bias\":true,\"first_k_dense_replace\":0}");
+    assert_true(m.layer[0].experts && m.layer[47].experts && m.experts.routing.sigmoid && m.experts.ffn == 1280);
+    assert_true(m.qkv_bias && !m.out_bias && !m.qk_norm && m.rope.dims == 128 && m.experts.shared_ffn == 1280);
     parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
     assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
     assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);
@@ -441,7 +444,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 48);
+    assert_int_equal(n, 49);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -158,6 +158,7 @@ static const struct size sizes[] = {
      ",\"n_routed_experts\":128,\"num_experts_per_tok\":6,\"n_shared_experts\":2,\"first_k_dense_replace\":1",
      142774381696},
     {"ernie-4.5-21b-a3b", "ernie4_5_moe", 28, 2560, 20, 4, 12288, 103424, 131072, "", 21825437888},
+    {"solar-open-100b", "solar_open", 48, 4096, 64, 8, 10240, 196608, 131072, "", 102651799552},
     {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
     {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
