@@ -52,6 +52,7 @@ static const struct family *const all[] = {&family_gpt2,
                                            &family_granitemoehybrid,
                                            &family_ernie4_5_moe,
                                            &family_solar_open,
+                                           &family_exaone_moe,
                                            &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
@@ -78,5 +79,5 @@ const char *family_names(void)
            "gemma2, gemma3_text, gemma3, glm4, olmo2, olmo3, granite, granitemoe, cohere, cohere2, "
            "phi, falcon, gpt_neo, ministral3, mistral3, minimax_m2, deepseek_v2, deepseek_v3, "
            "glm4_moe_lite, llama4_text, llama4, olmoe, dots1, kimi_k2, granitemoeshared, granitemoehybrid, "
-           "ernie4_5_moe, solar_open";
+           "ernie4_5_moe, solar_open, exaone_moe";
 }

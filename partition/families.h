@@ -35,7 +35,7 @@ extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt
     family_granite, family_granitemoe, family_cohere, family_cohere2, family_phi, family_falcon, family_gpt_neo,
     family_ministral3, family_mistral3, family_minimax_m2, family_deepseek_v2, family_deepseek_v3, family_glm4_moe_lite,
     family_llama4_text, family_llama4, family_olmoe, family_dots1, family_kimi_k2, family_granitemoeshared,
-    family_granitemoehybrid, family_ernie4_5_moe, family_solar_open, family_eagle3;
+    family_granitemoehybrid, family_ernie4_5_moe, family_solar_open, family_exaone_moe, family_eagle3;
 
 /* Is it the config of a head that drafts for another model? Kinds other than EAGLE-3 are refused in c->e. */
 bool eagle3_is(const struct config *c);

@@ -245,6 +245,14 @@ case("solaropen-5-groups", "solar_open", 14, dict(GLM, V=97, H=24, A=5, K=1, D=8
      dict(norm_topk_prob=False), rope(theta=1000.0)])
 case("solaropen-together-bf16", "solar_open", 13, dict(GLM, V=101, H=28, A=7, K=7, D=6, n_shared_experts=2, norm_topk_prob=False,
      tie=True, **rope(theta=500.0)), "bf16", together=True, alt=[dict(norm_topk_prob=True), rope()])
+EXAONE = dict(hidden_act="silu", moe_intermediate_size=13, num_experts=6, num_experts_per_tok=2)
+case("exaonemoe-5-groups", "exaone_moe", 15, dict(EXAONE, V=97, H=24, A=5, K=1, D=8, F=41, L=4, eps=1e-2, num_experts=8, n_group=4, topk_group=2,
+     sliding_window=7, sliding_window_pattern=4, first_k_dense_replace=2, **rope(theta=500.0)), v4=True, drop=["mlp_layer_types"],
+     alt=[dict(eps=1e-5), dict(n_group=1, topk_group=1), dict(sliding_window=8), dict(sliding_window_pattern=2),
+     dict(routed_scaling_factor=1.0), rope()])
+case("exaonemoe-types-together-bf16", "exaone_moe", 13, dict(EXAONE, V=101, H=28, A=7, K=7, D=6, F=37, num_shared_experts=2, norm_topk_prob=False,
+     sliding_window=9, layer_types=TYPES[:2], mlp_layer_types=["sparse", "dense"]), "bf16", together=True,
+     extra=dict(sliding_window_pattern="LG"), alt=[dict(norm_topk_prob=True), dict(layer_types=TYPES[1:])])
 
 # latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
 MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,

@@ -9,6 +9,7 @@
 #define DOTS    "{\"model_type\":\"dots1\",\"n_routed_experts\":128,\"num_experts_per_tok\":6,"
 #define HYBRID  "{\"model_type\":\"granitemoehybrid\","
 #define ERNIE   "{\"model_type\":\"ernie4_5_moe\","
+#define EXAONE  "{\"model_type\":\"exaone_moe\","
 #define K2      "{\"model_type\":\"kimi_k2\","
 #define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
 #define MIXTRAL "{\"model_type\":\"mixtral\","

@@ -387,6 +387,15 @@ static void experts(void **state)
     parse(&m, "{\"model_type\":\"solar_open\",\"attention_bias\":true,\"first_k_dense_replace\":0}");
     assert_true(m.layer[0].experts && m.layer[47].experts && m.experts.routing.sigmoid && m.experts.ffn == 1280);
     assert_true(m.qkv_bias && !m.out_bias && !m.qk_norm && m.rope.dims == 128 && m.experts.shared_ffn == 1280);
+    parse(&m, EXAONE "\"sliding_window\":128,\"first_k_dense_replace\":2}");
+    assert_true(m.layer[2].window == 128 && !m.layer[2].unrotated && m.layer[3].window == 0 && m.layer[3].unrotated);
+    assert_true(!m.layer[1].experts && m.layer[2].experts && m.experts.routing.scale == 2.5f && m.qk_norm);
+    parse(&m,
+          EXAONE "\"num_hidden_layers\":2,\"sliding_window_pattern\":\"LG\",\"mlp_layer_types\":[\"sparse\",\"dense\"],"
+                 "\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
+    assert_true(m.layer[0].window == 4096 && m.layer[1].unrotated && m.layer[0].experts && !m.layer[1].experts);
+    parse(&m, EXAONE "\"sliding_window\":null}");
+    assert_true(m.layer[0].window == 0 && !m.layer[0].unrotated && !m.layer[3].unrotated);
     parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
     assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
     assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);
@@ -444,7 +453,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 49);
+    assert_int_equal(n, 50);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

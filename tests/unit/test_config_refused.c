@@ -92,6 +92,8 @@ static void refused(void **state)
         {"{\"model_type\":\"solar_open\",\"partial_rotary_factor\":0.5}", ERR_UNSUPPORTED,
          "64 of the 128|expected all"},
         {"{\"model_type\":\"solar_open\",\"use_qk_norm\":true}", ERR_UNSUPPORTED, "use_qk_norm|solar_open"},
+        {EXAONE "\"sliding_window_pattern\":\"LLLG\"}", ERR_INPUT, "sliding_window_pattern|a string"},
+        {EXAONE "\"topk_method\":\"greedy\"}", ERR_UNSUPPORTED, "topk_method|greedy|noaux_tc"},
         {DOTS "\"n_shared_experts\":2,\"scoring_func\":\"softmax\"}", ERR_UNSUPPORTED, "scoring_func|softmax|sigmoid"},
         {DOTS "\"n_shared_experts\":2,\"topk_method\":\"greedy\"}", ERR_UNSUPPORTED, "topk_method|greedy|noaux_tc"},
         {DOTS "\"moe_intermediate_size\":1408}", ERR_INPUT, "n_shared_experts|missing|[1, 16]"},
