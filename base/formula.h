@@ -48,19 +48,28 @@ enum rope_growth {
 
 /* The choice of the experts that take a token, and the weights of their results. An expert's score is its softmax
  * probability over the logits of all experts, or the sigmoid of its own logit. The highest scores are chosen; a bias is
- * added to a softmax's logit, but to a sigmoid's score for the choice only. With groups, experts [0, n_experts /
- * n_groups) are the first group and so on; a group's score is the sum of its two best experts or that of the best one,
- * and only experts of the n_kept best groups can be chosen. A share is the score of a chosen expert, times scale. */
+ * added to a softmax's logit, but to a sigmoid's score, or to a corrected softmax's, for the choice only. With groups,
+ * experts [0, n_experts / n_groups) are the first group and so on; a group's score is the sum of its two best experts
+ * or that of the best one, and only experts of the n_kept best groups can be chosen. A share is the score of a chosen
+ * expert, times scale. */
 struct routing {
     int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
     bool groups_by_best;     /* a group's score is that of its best expert */
     bool sigmoid;
+    bool corrected;  /* with a softmax: the bias is added to the probabilities, for the choice only (ERNIE 4.5) */
     bool by_logits;  /* with sigmoids: experts are chosen by logits, since several sigmoids may round to 1 */
     bool of_input;   /* shares are factors of the input of an expert, not of its result (Llama 4); n_chosen is 1 */
     bool normalised; /* the scores of the chosen ones are divided by their sum */
+    float least;     /* with a softmax: what that sum counts as at least; otherwise 0 */
     float scale;
 };
+
+/* Is the bias a correction of scores, and not of logits? */
+static inline bool routing_corrects(const struct routing *r)
+{
+    return r->sigmoid || r->corrected;
+}
 
 #define ROPE_MAX_PAIRS 256
 

@@ -67,6 +67,13 @@ bool config_bool(const struct config *c, const char *key, bool missing)
     return json_get_bool(c->json, key, missing, c->what, c->e);
 }
 
+void config_refuse_other(const struct config *c, const char *key, const char *expected)
+{
+    const char *found = json_get_string(c->json, key, expected, c->what, c->e);
+    if (strcmp(found, expected) != 0)
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected %s", c->what, key, found, expected);
+}
+
 void config_list_layers(const struct config *c, const char *key, int n_layers, bool *listed)
 {
     const json_t *array = json_object_get(c->json, key);

@@ -31,6 +31,8 @@ int config_need_int(const struct config *c, const char *keys, int low, int high)
 double config_need_real(const struct config *c, const char *keys, double low, double high);
 
 bool config_bool(const struct config *c, const char *key, bool missing);
+/* Refuse a string under `key`, which may be missing, other than `expected`. */
+void config_refuse_other(const struct config *c, const char *key, const char *expected);
 enum activation config_activation(const struct config *c, const char *key, enum activation missing);
 
 /* listed[i], i < n_layers: layer i is in the array under `key`, which may be missing or null. */

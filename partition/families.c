@@ -65,6 +65,14 @@ static const struct family *const all[] = {&family_gpt2,
                                            &family_hyperclovax,
                                            &family_vaultgemma,
                                            &family_youtu,
+                                           &family_olmoe,
+                                           &family_dots1,
+                                           &family_kimi_k2,
+                                           &family_granitemoeshared,
+                                           &family_granitemoehybrid,
+                                           &family_ernie4_5_moe,
+                                           &family_solar_open,
+                                           &family_exaone_moe,
                                            &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 

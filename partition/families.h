@@ -46,7 +46,8 @@ extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt
     family_llama4_text, family_llama4, family_apertus, family_arcee, family_hunyuan_v1_dense, family_hunyuan_v1_moe,
     family_qwen2_vl, family_qwen2_5_vl, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_exaone4,
     family_ernie4_5, family_olmo, family_internlm3, family_iquestcoder, family_helium, family_cwm, family_hyperclovax,
-    family_vaultgemma, family_youtu, family_eagle3;
+    family_vaultgemma, family_youtu, family_olmoe, family_dots1, family_kimi_k2, family_granitemoeshared,
+    family_granitemoehybrid, family_ernie4_5_moe, family_solar_open, family_exaone_moe, family_eagle3;
 
 /* Is it the config of a head that drafts for another model? Kinds other than EAGLE-3 are refused in c->e. */
 bool eagle3_is(const struct config *c);

@@ -101,6 +101,7 @@ enum weight_part {
     PART_VALUES,     /* these value rows */
     PART_HEAD,       /* one head's part of a vector: the second %d of the name stands for the head (StableLM-2-12b) */
     PART_ROWS,       /* a vector stored as a matrix with one row per head (Command R+) */
+    PART_ROW,        /* a vector stored as a matrix with one row (ERNIE 4.5) */
     PART_GATE,
     PART_UP,
     PART_GATE_UP, /* all gate rows, then all up rows */

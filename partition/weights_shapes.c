@@ -27,6 +27,7 @@ int64_t source_outputs(const struct map_builder *b, const struct weight_source *
     case PART_QKV_HEADS:
     case PART_QKV_BLOCKS:
     case PART_ROWS:
+    case PART_ROW:
     case PART_GATE_UP:
     case PART_PAIRS:
     case PART_WHOLE:
@@ -51,6 +52,8 @@ int source_shape(const struct map_builder *b, const struct weight_source *source
         shape[n++] = b->m->head_dim;
         return n;
     }
+    if (source->part == PART_ROW)
+        shape[n++] = 1;
     if (weight_is_of_experts(source->id) && !tensor_names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {

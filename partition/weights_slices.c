@@ -128,6 +128,7 @@ static void slice_qkv(struct map_builder *b, const struct weight_source *source,
     case PART_VALUES:
     case PART_HEAD:
     case PART_ROWS:
+    case PART_ROW:
     case PART_GATE:
     case PART_UP:
     case PART_GATE_UP:

@@ -35,13 +35,32 @@ static void leave_groups_out(float *key, const struct routing *how)
     }
 }
 
+/* The largest logit, and the sum of exp(logit - largest); of sigmoids, of the logits. NaN if a logit is. */
+struct sum {
+    float largest;
+    double all;
+};
+
+static struct sum add_up(const float *logits, const struct routing *how)
+{
+    struct sum s = {.largest = -INFINITY};
+    for (int e = 0; e < how->n_experts; e++)
+        s.largest = logits[e] > s.largest ? logits[e] : s.largest;
+    for (int e = 0; e < how->n_experts; e++)
+        s.all += how->sigmoid ? logits[e] : expf(logits[e] - s.largest);
+    return s;
+}
+
 /* The score by which experts are chosen; one that is not a number comes last. */
-static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
+static void make_keys(float *key, const float *logits, struct sum s, const struct weight *bias,
+                      const struct routing *how)
 {
     for (int e = 0; e < how->n_experts; e++) {
-        bool score = how->sigmoid && !how->by_logits;
+        bool score = routing_corrects(how) && !how->by_logits;
         float correction = score && bias ? dtype_load(bias->data, bias->type, (size_t)e) : 0;
-        key[e] = score ? sigmoid(logits[e]) + correction : logits[e];
+        key[e] = logits[e];
+        if (score)
+            key[e] = correction + (how->sigmoid ? sigmoid(logits[e]) : (float)(expf(logits[e] - s.largest) / s.all));
         key[e] = isnan(key[e]) ? -INFINITY : key[e];
     }
     if (how->n_groups > 1)
@@ -66,20 +85,16 @@ static void pick_best(int32_t *expert, const float *key, const struct routing *h
 }
 
 /* The shares of the chosen experts. */
-static void make_shares(float *share, const int32_t *expert, const float *logits, const struct routing *how)
+static void make_shares(float *share, const int32_t *expert, const float *logits, struct sum s,
+                        const struct routing *how)
 {
-    float max = -INFINITY;
-    double all = 0, chosen = 0;
-    for (int e = 0; e < how->n_experts; e++)
-        max = logits[e] > max ? logits[e] : max;
-    for (int e = 0; e < how->n_experts; e++)
-        all += how->sigmoid ? logits[e] : expf(logits[e] - max);
+    double chosen = 0;
     for (int i = 0; i < how->n_chosen; i++)
-        chosen += share[i] = how->sigmoid ? sigmoid(logits[expert[i]]) : expf(logits[expert[i]] - max);
+        chosen += share[i] = how->sigmoid ? sigmoid(logits[expert[i]]) : expf(logits[expert[i]] - s.largest);
     /* A NaN logit makes `all` NaN, and so every share, whether its expert is chosen or not: it must not be hidden. */
-    double whole = how->normalised ? chosen + 1e-20 : how->sigmoid ? 1 : all;
+    double whole = how->normalised ? fmax(chosen + 1e-20, how->least * s.all) : how->sigmoid ? 1 : s.all;
     for (int i = 0; i < how->n_chosen; i++)
-        share[i] = isnan(all) ? NAN : how->scale * (float)(share[i] / whole);
+        share[i] = isnan(s.all) ? NAN : how->scale * (float)(share[i] / whole);
 }
 
 /* One token's part: the best n_chosen of logits [n_experts] and their shares. */
@@ -87,9 +102,10 @@ static void choose_experts(int32_t *expert, float *share, const float *logits, c
                            const struct routing *how)
 {
     float key[ROUTING_MAX_EXPERTS];
-    make_keys(key, logits, bias, how);
+    struct sum s = add_up(logits, how);
+    make_keys(key, logits, s, bias, how);
     pick_best(expert, key, how);
-    make_shares(share, expert, logits, how);
+    make_shares(share, expert, logits, s, how);
 }
 
 /* Sorts pairs by expert, by counting; within an expert in order of the tokens. */
@@ -110,7 +126,7 @@ static void sort_pairs(const struct routes *r, const struct routing *how, int n_
 void cpu_route(struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                const struct weight *bias, const struct routing *how, int n_tokens)
 {
-    cpu_matmul(q, r->logits, x, router, how->sigmoid ? NULL : bias, n_tokens, false);
+    cpu_matmul(q, r->logits, x, router, routing_corrects(how) ? NULL : bias, n_tokens, false);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * how->n_experts * how->n_chosen)) schedule(static)
     for (int t = 0; t < n_tokens; t++)
         choose_experts(r->expert + (size_t)t * how->n_chosen, r->share + (size_t)t * how->n_chosen,

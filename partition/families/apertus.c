@@ -76,6 +76,6 @@ static const struct weight_source source_arcee[] = {
 static const char *const ignored_apertus[] = {".rotary_emb.inv_freq", ".mlp.act_fn.", NULL}; /* partition/xielu.c */
 
 const struct family family_apertus = {"apertus",      "ApertusFor",  "model.",        config_apertus,
-                                      source_apertus, llama_outside, ignored_apertus, false};
+                                      source_apertus, llama_outside, ignored_apertus, NOT_WRAPPED};
 const struct family family_arcee = {"arcee",      "ArceeFor",    "model.",      config_arcee,
-                                    source_arcee, llama_outside, llama_ignored, false};
+                                    source_arcee, llama_outside, llama_ignored, NOT_WRAPPED};

@@ -48,6 +48,6 @@ static const struct weight_source source[] = {
 };
 
 const struct family family_cohere = {"cohere", "CohereFor",   "model.",      config_cohere,
-                                     source,   llama_outside, llama_ignored, false};
+                                     source,   llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_cohere2 = {"cohere2", "Cohere2For",  "model.",      config_cohere2,
-                                      source,    llama_outside, llama_ignored, false};
+                                      source,    llama_outside, llama_ignored, NOT_WRAPPED};

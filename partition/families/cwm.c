@@ -34,4 +34,5 @@ static void config(struct model_config *m, const struct config *c)
         m->layer[i].window = 0;
 }
 
-const struct family family_cwm = {"cwm", "CwmFor", "model.", config, llama_source, llama_outside, llama_ignored, false};
+const struct family family_cwm = {"cwm",        "CwmFor",      "model.",      config,
+                                  llama_source, llama_outside, llama_ignored, NOT_WRAPPED};

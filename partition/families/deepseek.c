@@ -1,7 +1,8 @@
-/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared experts, the
- * first layers dense. V2's router takes the best of a softmax, within the best groups or of all experts; the other
- * models use GLM-4.5's router. Youtu-LLM has the same attention and no experts. */
+/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, Kimi-K2, and GLM-4.7-Flash: latent attention, shared
+ * experts, the first layers dense. V2's router takes the best of a softmax, within the best groups or of all experts;
+ * the other models use GLM-4.5's router. Youtu-LLM has the same attention and no experts. */
 #include "partition/families/llama.h"
+#include "partition/families/mixtures.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,16 +14,8 @@
 struct defaults {
     struct model_config sizes;
     struct model_latent latent;
-    struct routing routing;
-    int ffn, n_shared, n_dense;
+    struct mixture_defaults experts;
 };
-
-static void refuse_other(const struct config *c, const char *key, const char *expected)
-{
-    const char *found = json_get_string(c->json, key, expected, c->what, c->e);
-    if (strcmp(found, expected) != 0)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected %s", c->what, key, found, expected);
-}
 
 /* The only head of the cache: the latent, followed by the rotated key. */
 static void read_latent(struct model_config *m, const struct config *c, const struct model_latent *missing)
@@ -47,29 +40,6 @@ static void read_latent(struct model_config *m, const struct config *c, const st
     m->attention_scale = (float)(rope_score_factor(c) / sqrt(l->key + l->rotated));
 }
 
-static void read_experts(struct model_config *m, const struct config *c, const struct defaults *missing)
-{
-    struct routing *r = &m->experts.routing;
-    r->n_experts = config_int(c, "n_routed_experts|num_local_experts|num_experts", missing->routing.n_experts, 1,
-                              CONFIG_MAX_EXPERTS);
-    r->n_chosen = missing->routing.n_chosen > 0
-                      ? config_int(c, "num_experts_per_tok", missing->routing.n_chosen, 1, CONFIG_MAX_EXPERTS)
-                      : config_need_int(c, "num_experts_per_tok", 1, CONFIG_MAX_EXPERTS);
-    r->n_groups = config_int(c, "n_group", missing->routing.n_groups, 1, ROUTING_MAX_GROUPS);
-    r->n_kept = config_int(c, "topk_group", missing->routing.n_kept, 1, ROUTING_MAX_GROUPS);
-    r->scale = (float)config_real(c, "routed_scaling_factor", missing->routing.scale, 0, 1e6);
-    m->experts.ffn = config_int(c, "moe_intermediate_size", missing->ffn, 1, CONFIG_MAX_FFN / 16);
-    m->experts.shared_ffn = m->experts.ffn * config_int(c, "n_shared_experts", missing->n_shared, 1, 16);
-    if (config_int(c, "moe_layer_freq", 1, 1, MODEL_MAX_LAYERS) != 1)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"moe_layer_freq\" is not 1, which is not implemented", c->what);
-}
-
-static void read_first_dense(struct model_config *m, const struct config *c, int missing)
-{
-    for (int i = config_int(c, "first_k_dense_replace", missing, 0, MODEL_MAX_LAYERS); i < m->n_layers; i++)
-        m->layer[i].experts = true;
-}
-
 static void read_dense(struct model_config *m, const struct config *c, const struct defaults *missing)
 {
     config_sizes(m, c, &missing->sizes);
@@ -88,7 +58,7 @@ static void read_dense(struct model_config *m, const struct config *c, const str
 static void read_all(struct model_config *m, const struct config *c, const struct defaults *missing)
 {
     read_dense(m, c, missing);
-    read_experts(m, c, missing);
+    mixture_read(m, c, &missing->experts);
 }
 
 static void config_v2(struct model_config *m, const struct config *c)
@@ -102,16 +72,15 @@ static void config_v2(struct model_config *m, const struct config *c)
                   .max_positions = 2048,
                   .norm_eps = 1e-6f},
         .latent = {.rank = 512, .query_rank = 1536, .key = 128, .rotated = 64, .value = 128},
-        .routing = {.n_experts = 64, .n_groups = 1, .n_kept = 1, .scale = 1},
-        .ffn = 1407,
-        .n_shared = 2,
+        .experts = {.routing = {.n_experts = 64, .n_groups = 1, .n_kept = 1, .scale = 1, .groups_by_best = true},
+                    .ffn = 1407,
+                    .n_shared = 2},
     };
     read_all(m, c, &missing);
     m->rope.layout = ROPE_INTERLEAVED;
-    read_first_dense(m, c, missing.n_dense);
-    refuse_other(c, "scoring_func", "softmax");
+    mixture_read_first_dense(m, c, 0);
+    config_refuse_other(c, "scoring_func", "softmax");
     const char *method = json_get_string(c->json, "topk_method", "greedy", c->what, c->e);
-    m->experts.routing.groups_by_best = true;
     if (strcmp(method, "greedy") == 0)
         m->experts.routing.n_groups = m->experts.routing.n_kept = 1;
     else if (strcmp(method, "group_limited_greedy") != 0)
@@ -133,10 +102,8 @@ static void read_sigmoid(struct model_config *m, const struct config *c, const s
 {
     read_all(m, c, missing);
     read_layout(m, c);
-    m->experts.routing.sigmoid = m->experts.router_bias = true;
-    m->experts.routing.normalised = config_bool(c, "norm_topk_prob", true);
-    refuse_other(c, "scoring_func", "sigmoid");
-    refuse_other(c, "topk_method", "noaux_tc");
+    config_refuse_other(c, "scoring_func", "sigmoid");
+    config_refuse_other(c, "topk_method", "noaux_tc");
 }
 
 static void config_v3(struct model_config *m, const struct config *c)
@@ -150,35 +117,18 @@ static void config_v3(struct model_config *m, const struct config *c)
                   .max_positions = 4096,
                   .norm_eps = 1e-6f},
         .latent = {.rank = 512, .query_rank = 1536, .key = 128, .rotated = 64, .value = 128},
-        .routing = {.n_experts = 256, .n_chosen = 8, .n_groups = 8, .n_kept = 4, .scale = 2.5f},
-        .ffn = 2048,
-        .n_shared = 1,
-        .n_dense = 3,
+        .experts = {.routing = {.n_experts = 256,
+                                .n_chosen = 8,
+                                .n_groups = 8,
+                                .n_kept = 4,
+                                .sigmoid = true,
+                                .normalised = true,
+                                .scale = 2.5f},
+                    .ffn = 2048,
+                    .n_shared = 1},
     };
     read_sigmoid(m, c, &missing);
-    read_first_dense(m, c, missing.n_dense);
-}
-
-/* "mlp_layer_types" of GLM-4.7-Flash; without it the first layer is dense. */
-static void read_layer_types(struct model_config *m, const struct config *c)
-{
-    const json_t *types = json_object_get(c->json, "mlp_layer_types");
-    bool listed = types != NULL && !json_is_null(types);
-    if (!listed && config_int(c, "first_k_dense_replace", 1, 0, MODEL_MAX_LAYERS) != 1)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"first_k_dense_replace\" is not 1, and \"mlp_layer_types\" is missing",
-            c->what);
-    if (listed && (!json_is_array(types) || json_array_size(types) != (size_t)m->n_layers)) {
-        ERR(c->e, ERR_INPUT, "%s: \"mlp_layer_types\" is %s of %zu, expected an array of %d strings", c->what,
-            json_type_name(types), json_array_size(types), m->n_layers);
-        return;
-    }
-    for (int i = 0; i < m->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        m->layer[i].experts = listed ? type != NULL && strcmp(type, "sparse") == 0 : i > 0;
-        if (listed && (type == NULL || (strcmp(type, "sparse") != 0 && strcmp(type, "dense") != 0)))
-            ERR(c->e, ERR_UNSUPPORTED, "%s: \"mlp_layer_types\"[%d] is \"%.60s\", expected dense or sparse", c->what, i,
-                type != NULL ? type : "no string");
-    }
+    mixture_read_first_dense(m, c, 3);
 }
 
 static void config_glm(struct model_config *m, const struct config *c)
@@ -192,12 +142,21 @@ static void config_glm(struct model_config *m, const struct config *c)
                   .max_positions = 202752,
                   .norm_eps = 1e-5f},
         .latent = {.rank = 512, .query_rank = 768, .key = 192, .rotated = 64, .value = 256},
-        .routing = {.n_experts = 64, .n_chosen = 4, .n_groups = 1, .n_kept = 1, .scale = 1.8f},
-        .ffn = 1536,
-        .n_shared = 1,
+        .experts = {.routing = {.n_experts = 64,
+                                .n_chosen = 4,
+                                .n_groups = 1,
+                                .n_kept = 1,
+                                .sigmoid = true,
+                                .normalised = true,
+                                .scale = 1.8f},
+                    .ffn = 1536,
+                    .n_shared = 1},
     };
     read_sigmoid(m, c, &missing);
-    read_layer_types(m, c);
+    mixture_read_layer_types(m, c, 1);
+    if (!config_has(c, "mlp_layer_types") && config_int(c, "first_k_dense_replace", 1, 0, MODEL_MAX_LAYERS) != 1)
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"first_k_dense_replace\" is not 1, and \"mlp_layer_types\" is missing",
+            c->what);
 }
 
 static void config_youtu(struct model_config *m, const struct config *c)
@@ -236,15 +195,19 @@ static const struct weight_source source[] = {
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     LLAMA_MLP,
     LLAMA_SHARED_EXPERTS,
+    LLAMA_CORRECTION,
     LLAMA_PREDICTING,
     {0},
 };
 
 const struct family family_deepseek_v2 = {"deepseek_v2", "DeepseekV2For", "model.",      config_v2,
-                                          source,        llama_outside,   llama_ignored, false};
+                                          source,        llama_outside,   llama_ignored, NOT_WRAPPED};
 const struct family family_deepseek_v3 = {"deepseek_v3", "DeepseekV3For", "model.",      config_v3,
-                                          source,        llama_outside,   llama_ignored, false};
+                                          source,        llama_outside,   llama_ignored, NOT_WRAPPED};
 const struct family family_glm4_moe_lite = {"glm4_moe_lite", "Glm4MoeLiteFor", "model.",      config_glm,
-                                            source,          llama_outside,    llama_ignored, false};
+                                            source,          llama_outside,    llama_ignored, NOT_WRAPPED};
 const struct family family_youtu = {"youtu", "YoutuFor",    "model.",      config_youtu,
-                                    source,  llama_outside, llama_ignored, false};
+                                    source,  llama_outside, llama_ignored, NOT_WRAPPED};
+/* Kimi-K2: its config names the class of V3. */
+const struct family family_kimi_k2 = {"kimi_k2", "DeepseekV3For", "model.",      config_v3,
+                                      source,    llama_outside,   llama_ignored, NOT_WRAPPED};

@@ -128,4 +128,4 @@ static const struct weight_source source[] = {
 static const char *const ignored[] = {".rotary_emb.inv_freq", "d2t", "t2d", NULL};
 
 const struct family family_eagle3 = {
-    "eagle3", "LlamaForCausalLMEagle3", "model.", config_eagle3, source, llama_outside, ignored, false};
+    "eagle3", "LlamaForCausalLMEagle3", "model.", config_eagle3, source, llama_outside, ignored, NOT_WRAPPED};

@@ -77,4 +77,5 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", NULL};
 static const char *const ignored[] = {".rotary_emb.inv_freq", NULL};
 
-const struct family family_falcon = {"falcon", "FalconFor", "transformer.", config, source, outside, ignored, false};
+const struct family family_falcon = {"falcon", "FalconFor", "transformer.", config,
+                                     source,   outside,     ignored,        NOT_WRAPPED};

@@ -107,12 +107,12 @@ static const struct weight_source later_source[] = {
 };
 
 const struct family family_gemma = {"gemma",      "GemmaFor",    "model.",      config_gemma,
-                                    llama_source, llama_outside, llama_ignored, false};
+                                    llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_gemma2 = {"gemma2",     "Gemma2For",   "model.",      config_gemma2,
-                                     later_source, llama_outside, llama_ignored, false};
+                                     later_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_vaultgemma = {"vaultgemma", "VaultGemmaFor", "model.",      config_vaultgemma,
-                                         later_source, llama_outside,   llama_ignored, false};
+                                         later_source, llama_outside,   llama_ignored, NOT_WRAPPED};
 const struct family family_gemma3_text = {"gemma3_text", "Gemma3ForCausal", "model.",      config_gemma3,
-                                          later_source,  llama_outside,     llama_ignored, false};
+                                          later_source,  llama_outside,     llama_ignored, NOT_WRAPPED};
 const struct family family_gemma3 = {"gemma3",     "Gemma3ForCond", "model.",       config_gemma3,
-                                     later_source, llama_outside,   llama_pictures, true};
+                                     later_source, llama_outside,   llama_pictures, WRAPPED};

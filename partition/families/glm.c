@@ -50,6 +50,6 @@ static const struct weight_source glm4_source[] = {
 };
 
 const struct family family_glm = {"glm",      "GlmFor",      "model.",      config_glm,
-                                  glm_source, llama_outside, llama_ignored, false};
+                                  glm_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_glm4 = {"glm4",      "Glm4For",     "model.",      config_glm4,
-                                   glm4_source, llama_outside, llama_ignored, false};
+                                   glm4_source, llama_outside, llama_ignored, NOT_WRAPPED};

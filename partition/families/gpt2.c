@@ -49,4 +49,4 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", NULL};
 static const char *const ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
 
-const struct family family_gpt2 = {"gpt2", "GPT2", "transformer.", config, source, outside, ignored, false};
+const struct family family_gpt2 = {"gpt2", "GPT2", "transformer.", config, source, outside, ignored, NOT_WRAPPED};

@@ -74,4 +74,5 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", NULL};
 static const char *const ignored[] = {".attn.attention.bias", ".attn.attention.masked_bias", NULL};
 
-const struct family family_gpt_neo = {"gpt_neo", "GPTNeoForC", "transformer.", config, source, outside, ignored, false};
+const struct family family_gpt_neo = {"gpt_neo", "GPTNeoForC", "transformer.", config,
+                                      source,    outside,      ignored,        NOT_WRAPPED};

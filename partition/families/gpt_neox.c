@@ -49,4 +49,5 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"embed_out.weight", NULL};
 static const char *const ignored[] = {".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq", NULL};
 
-const struct family family_gpt_neox = {"gpt_neox", "GPTNeoXFor", "gpt_neox.", config, source, outside, ignored, false};
+const struct family family_gpt_neox = {"gpt_neox", "GPTNeoXFor", "gpt_neox.", config,
+                                       source,     outside,      ignored,     NOT_WRAPPED};

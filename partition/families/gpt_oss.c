@@ -75,4 +75,4 @@ static const struct weight_source source[] = {
 };
 
 const struct family family_gpt_oss = {"gpt_oss", "GptOssFor",   "model.",      config,
-                                      source,    llama_outside, llama_ignored, false};
+                                      source,    llama_outside, llama_ignored, NOT_WRAPPED};

@@ -55,4 +55,4 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", "lm_head.bias", NULL};
 static const char *const ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
 
-const struct family family_gptj = {"gptj", "GPTJFor", "transformer.", config, source, outside, ignored, false};
+const struct family family_gptj = {"gptj", "GPTJFor", "transformer.", config, source, outside, ignored, NOT_WRAPPED};

@@ -69,7 +69,7 @@ static const struct weight_source source[] = {
     {0},
 };
 
-const struct family family_hunyuan_v1_dense = {"hunyuan_v1_dense", "HunYuanDenseV1For", "model.", read_hunyuan, source,
-                                               llama_outside,      llama_ignored,       false};
+const struct family family_hunyuan_v1_dense = {
+    "hunyuan_v1_dense", "HunYuanDenseV1For", "model.", read_hunyuan, source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_hunyuan_v1_moe = {"hunyuan_v1_moe", "HunYuanMoEV1For", "model.",      config_moe,
-                                             source,           llama_outside,     llama_ignored, false};
+                                             source,           llama_outside,     llama_ignored, NOT_WRAPPED};

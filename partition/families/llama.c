@@ -209,12 +209,12 @@ const char *const llama_ignored[] = {".rotary_emb.inv_freq", NULL};
 const char *const llama_pictures[] = {".rotary_emb.inv_freq", "vision_tower.", "multi_modal_projector.", NULL};
 
 const struct family family_llama = {"llama",      "LlamaFor",    "model.",      config_llama,
-                                    llama_source, llama_outside, llama_ignored, false};
+                                    llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_mistral = {"mistral",    "MistralFor",  "model.",      config_mistral,
-                                      llama_source, llama_outside, llama_ignored, false};
+                                      llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_ministral = {"ministral",  "MinistralFor", "model.",      config_mistral,
-                                        llama_source, llama_outside,  llama_ignored, false};
+                                        llama_source, llama_outside,  llama_ignored, NOT_WRAPPED};
 const struct family family_qwen2 = {"qwen2",      "Qwen2For",    "model.",      config_qwen2,
-                                    llama_source, llama_outside, llama_ignored, false};
+                                    llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_qwen3 = {"qwen3",      "Qwen3For",    "model.",      config_qwen3,
-                                    llama_source, llama_outside, llama_ignored, false};
+                                    llama_source, llama_outside, llama_ignored, NOT_WRAPPED};

@@ -74,8 +74,10 @@ void qwen_read_experts(struct model_config *m, const struct config *c);
     {WEIGHT_STATE_NORM, PART_WHOLE, "layers.%d.hnorm.weight", false, 0},  \
     {WEIGHT_JOIN, PART_WHOLE, "layers.%d.eh_proj.weight", false, 0},      \
     {WEIGHT_PREDICT_NORM, PART_WHOLE, "layers.%d.shared_head.norm.weight", false, 0}
-/* The experts of DeepSeek and GLM with their router and the shared ones. The forms EXPERTS_APART and EXPERTS_TOGETHER
- * are numbers of the file that uses this. */
+/* The correction of DeepSeek's router; its experts with the router and the shared ones. The forms EXPERTS_APART and
+ * EXPERTS_TOGETHER are numbers of the file that uses this. */
+#define LLAMA_CORRECTION \
+    {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, 0}
 #define LLAMA_SHARED_EXPERTS                                                                                      \
     {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},            \
     {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},                \
@@ -83,7 +85,6 @@ void qwen_read_experts(struct model_config *m, const struct config *c);
     {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", false, EXPERTS_TOGETHER},             \
     {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_TOGETHER},                 \
     {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.gate.weight", false, 0},                                           \
-    {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, 0},                     \
     {WEIGHT_SHARED_IN, PART_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight", false, 0},                     \
     {WEIGHT_SHARED_IN, PART_UP, "layers.%d.mlp.shared_experts.up_proj.weight", false, 0},                         \
     {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_experts.down_proj.weight", false, 0}

@@ -108,6 +108,6 @@ static const struct weight_source source[] = {
 static const char *const pictures[] = {".rotary_emb.inv_freq", "vision_model.", "multi_modal_projector.", NULL};
 
 const struct family family_llama4_text = {"llama4_text", "Llama4ForCausal", "model.",      config,
-                                          source,        llama_outside,     llama_ignored, false};
+                                          source,        llama_outside,     llama_ignored, NOT_WRAPPED};
 const struct family family_llama4 = {"llama4", "Llama4ForConditional", "model.", config,
-                                     source,   llama_outside,          pictures, true};
+                                     source,   llama_outside,          pictures, WRAPPED};

@@ -94,12 +94,12 @@ static void config_helium(struct model_config *m, const struct config *c)
 }
 
 const struct family family_seed_oss = {"seed_oss",   "SeedOssFor",  "model.",      config_seed_oss,
-                                       llama_source, llama_outside, llama_ignored, false};
+                                       llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_ernie4_5 = {"ernie4_5",   "Ernie4_5For", "model.",      config_ernie,
-                                       llama_source, llama_outside, llama_ignored, false};
+                                       llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_internlm3 = {"internlm3",  "InternLM3For", "model.",      config_internlm3,
-                                        llama_source, llama_outside,  llama_ignored, false};
+                                        llama_source, llama_outside,  llama_ignored, NOT_WRAPPED};
 const struct family family_iquestcoder = {"iquestcoder", "IQuestCoderFor", "model.",      config_iquestcoder,
-                                          llama_source,  llama_outside,    llama_ignored, false};
+                                          llama_source,  llama_outside,    llama_ignored, NOT_WRAPPED};
 const struct family family_helium = {"helium",     "HeliumFor",   "model.",      config_helium,
-                                     llama_source, llama_outside, llama_ignored, false};
+                                     llama_source, llama_outside, llama_ignored, NOT_WRAPPED};

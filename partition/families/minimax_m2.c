@@ -46,4 +46,4 @@ static const struct weight_source source[] = {
 };
 
 const struct family family_minimax_m2 = {"minimax_m2", "MiniMaxM2For", "model.",      config,
-                                         source,       llama_outside,  llama_ignored, false};
+                                         source,       llama_outside,  llama_ignored, NOT_WRAPPED};

@@ -55,6 +55,6 @@ static void config_mistral3(struct model_config *m, const struct config *c)
 }
 
 const struct family family_ministral3 = {"ministral3", "Ministral3For", "model.",      config_ministral3,
-                                         llama_source, llama_outside,   llama_ignored, false};
+                                         llama_source, llama_outside,   llama_ignored, NOT_WRAPPED};
 const struct family family_mistral3 = {"mistral3",   "Mistral3For", "model.",       config_mistral3,
-                                       llama_source, llama_outside, llama_pictures, true};
+                                       llama_source, llama_outside, llama_pictures, WRAPPED};

@@ -1,4 +1,4 @@
-/* partition/families/moe.c - relatives of Llama with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE. */
+/* partition/families/moe.c - relatives of Llama with mixtures of experts: Mixtral, Qwen2-MoE, Qwen3-MoE and OLMoE. */
 #include "partition/families/llama.h"
 
 void qwen_read_experts(struct model_config *m, const struct config *c)
@@ -69,9 +69,33 @@ static void config_qwen3_moe(struct model_config *m, const struct config *c)
         m->layer[i].window = window; /* every layer, whatever "layer_types" and "max_window_layers" say */
 }
 
+/* All heads of q and all of k are normalised as one row. */
+static void config_olmoe(struct model_config *m, const struct config *c)
+{
+    static const struct model_config missing = {.n_layers = 16,
+                                                .hidden = 2048,
+                                                .n_heads = 16,
+                                                .vocab = 50304,
+                                                .ffn = 2048,
+                                                .max_positions = 4096,
+                                                .norm_eps = 1e-5f};
+    llama_read(m, c, &missing, &llama_rope);
+    m->qk_norm = m->qk_norm_each = m->qk_norm_row = true;
+    m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
+    llama_read_routing(m, c, 64, 1, 8, config_bool(c, "norm_topk_prob", false));
+    m->experts.ffn = m->ffn;
+    for (int i = 0; i < m->n_layers; i++)
+        m->layer[i].experts = true;
+    if (config_has(c, "clip_qkv"))
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"clip_qkv\" is %g, expected null: limits of q, k and v are not implemented",
+            c->what, config_real(c, "clip_qkv", 0, 0, 1e6));
+}
+
 const struct family family_mixtral = {"mixtral",    "MixtralFor",  "model.",      config_mixtral,
-                                      llama_source, llama_outside, llama_ignored, false};
+                                      llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_qwen2_moe = {"qwen2_moe",  "Qwen2MoeFor", "model.",      config_qwen2_moe,
-                                        llama_source, llama_outside, llama_ignored, false};
+                                        llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
 const struct family family_qwen3_moe = {"qwen3_moe",  "Qwen3MoeFor", "model.",      config_qwen3_moe,
-                                        llama_source, llama_outside, llama_ignored, false};
+                                        llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
+const struct family family_olmoe = {"olmoe",      "OlmoeFor",    "model.",      config_olmoe,
+                                    llama_source, llama_outside, llama_ignored, NOT_WRAPPED};

@@ -45,8 +45,8 @@ static void config_olmo3(struct model_config *m, const struct config *c)
 }
 
 const struct family family_olmo = {"olmo",       "OlmoFor",     "model.",      config_olmo,
-                                   llama_source, llama_outside, llama_ignored, false};
-const struct family family_olmo2 = {"olmo2",       "Olmo2For",    "model.", config_olmo2, llama_behind_source,
-                                    llama_outside, llama_ignored, false};
-const struct family family_olmo3 = {"olmo3",       "Olmo3For",    "model.", config_olmo3, llama_behind_source,
-                                    llama_outside, llama_ignored, false};
+                                   llama_source, llama_outside, llama_ignored, NOT_WRAPPED};
+const struct family family_olmo2 = {"olmo2",       "Olmo2For",    "model.",   config_olmo2, llama_behind_source,
+                                    llama_outside, llama_ignored, NOT_WRAPPED};
+const struct family family_olmo3 = {"olmo3",       "Olmo3For",    "model.",   config_olmo3, llama_behind_source,
+                                    llama_outside, llama_ignored, NOT_WRAPPED};

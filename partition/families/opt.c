@@ -55,4 +55,4 @@ static const struct weight_source source[] = {
 static const char *const outside[] = {"lm_head.weight", NULL};
 static const char *const ignored[] = {NULL};
 
-const struct family family_opt = {"opt", "OPTFor", "model.", config, source, outside, ignored, false};
+const struct family family_opt = {"opt", "OPTFor", "model.", config, source, outside, ignored, NOT_WRAPPED};

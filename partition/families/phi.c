@@ -38,4 +38,4 @@ static const struct weight_source source[] = {
 };
 static const char *const outside[] = {"lm_head.weight", "lm_head.bias", NULL};
 
-const struct family family_phi = {"phi", "PhiFor", "model.", config, source, outside, llama_ignored, false};
+const struct family family_phi = {"phi", "PhiFor", "model.", config, source, outside, llama_ignored, NOT_WRAPPED};

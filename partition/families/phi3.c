@@ -28,4 +28,5 @@ static const struct weight_source source[] = {
     {0},
 };
 
-const struct family family_phi3 = {"phi3", "Phi3For", "model.", config, source, llama_outside, llama_ignored, false};
+const struct family family_phi3 = {"phi3", "Phi3For",     "model.",      config,
+                                   source, llama_outside, llama_ignored, NOT_WRAPPED};

@@ -47,4 +47,4 @@ static void config(struct model_config *m, const struct config *c)
 }
 
 const struct family family_smollm3 = {"smollm3",    "SmolLM3For",  "model.",      config,
-                                      llama_source, llama_outside, llama_ignored, false};
+                                      llama_source, llama_outside, llama_ignored, NOT_WRAPPED};

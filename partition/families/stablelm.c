@@ -36,4 +36,4 @@ static const struct weight_source source[] = {
 };
 
 const struct family family_stablelm = {"stablelm", "StableLmFor", "model.",      config,
-                                       source,     llama_outside, llama_ignored, false};
+                                       source,     llama_outside, llama_ignored, NOT_WRAPPED};

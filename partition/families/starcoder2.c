@@ -39,4 +39,4 @@ static const struct weight_source source[] = {
 };
 
 const struct family family_starcoder2 = {"starcoder2", "Starcoder2For", "model.",      config,
-                                         source,       llama_outside,   llama_ignored, false};
+                                         source,       llama_outside,   llama_ignored, NOT_WRAPPED};

@@ -27,6 +27,8 @@ static const char *refuse_experts(const struct network *n)
         return "a rank without columns of the shared expert";
     if (m->experts.routing.of_input)
         return "routers that scale the experts' inputs";
+    if (m->experts.routing.corrected)
+        return "routers whose softmax is corrected";
     if (m->parallel_residual)
         return "mixtures of experts in parallel layers";
     return range_length(n->shard.experts) < 1 || range_length(n->shard.expert_ffn) < 1 ? "a rank without experts"

@@ -95,6 +95,37 @@ static void test_sigmoids(void **unused)
     }
 }
 
+/* The bias of a corrected softmax affects only the choice; the sum of the chosen probabilities counts as `least` at
+ * least. 40 and 300 experts: another number of them per lane of a GPU. */
+static void test_corrected_softmax(void **unused)
+{
+    (void)unused;
+    static const int n_experts[] = {5, 40, 300};
+    for (size_t i = 0; i < sizeof n_experts / sizeof n_experts[0]; i++) {
+        float logits[300], bias[300];
+        double all = 0;
+        for (int e = 0; e < n_experts[i]; e++) {
+            logits[e] = e == 1 ? 3 : e == 4 ? 1 : -1;
+            bias[e] = e == 1 ? -1 : e == 3 ? 0.5f : 0;
+            all += exp(logits[e]);
+        }
+        for (int least = 0; least < 2; least++) {
+            struct choice c = choice_open(1, n_experts[i], 2, true);
+            c.how.corrected = true;
+            c.how.least = least ? 0.8f : 1e-12f;
+            route_biased(&c, logits, bias);
+            assert_true(c.r.expert[0] == 3 && c.r.expert[1] == 4);
+            double whole = least ? 0.8 * all : exp(-1) + exp(1);
+            assert_true(fabs(c.r.share[0] - exp(-1) / whole) < 1e-6 && fabs(c.r.share[1] - exp(1) / whole) < 1e-6);
+            logits[2] = NAN;
+            route_biased(&c, logits, bias);
+            assert_true(isnan(c.r.share[0]) && isnan(c.r.share[1]));
+            logits[2] = -1;
+            choice_close(&c);
+        }
+    }
+}
+
 /* Returns the sum of the group's two best scores, or its best. */
 static double group_score(const double *key, int g, int size, bool by_best)
 {
@@ -265,8 +296,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ties),   cmocka_unit_test(test_shares),   cmocka_unit_test(test_nan_shows),
-        cmocka_unit_test(test_routes), cmocka_unit_test(test_sigmoids), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_input),
+        cmocka_unit_test(test_routes), cmocka_unit_test(test_sigmoids), cmocka_unit_test(test_corrected_softmax),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_input),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -206,6 +206,10 @@ case("qwen2moe-3-together-nobias", "qwen2_moe", 15, dict(V=101, H=28, A=7, K=1, 
      **experts(3, 3, 11, norm_topk_prob=True)), together=True, alt=[dict(num_experts_per_tok=2)])
 case("qwen2moe-bf16", "qwen2_moe", 14, dict(V=103, H=28, A=7, K=7, F=41, L=1, shared_expert_intermediate_size=26, tie=True,
      **experts(5, 2, 16)), "bf16")
+case("olmoe-5", "olmoe", 15, dict(V=97, H=30, A=5, K=5, F=13, eps=1e-2, num_experts=5, num_experts_per_tok=2, **rope(theta=500.0)), v4=True,
+     extra=dict(clip_qkv=None), alt=[dict(norm_topk_prob=True), dict(num_experts_per_tok=3), dict(eps=1e-5), rope()])
+case("olmoe-6-2-together-bias-bf16", "olmoe", 14, dict(V=101, H=36, A=6, K=2, F=16, tie=True, attention_bias=True, num_experts=3,
+     num_experts_per_tok=2, norm_topk_prob=True), "bf16", together=True, alt=[dict(norm_topk_prob=False)])
 OSS = dict(factor=4.0, beta_fast=8.0, beta_slow=2.0, truncate=False, original_max_position_embeddings=32)
 case("gptoss-5", "gpt_oss", 17, dict(V=97, H=26, A=6, K=2, D=16, F=13, L=3, sliding_window=7, num_local_experts=5, num_experts_per_tok=2,
      **rope("yarn", 1000.0, **OSS)), loud=4, alt=[dict(swiglu_limit=1e9), dict(swiglu_alpha=1.0), dict(sliding_window=8),
@@ -222,6 +226,33 @@ case("glm4moe-groups", "glm4_moe", 14, dict(GLM, V=97, H=26, A=6, K=2, D=8, F=41
 case("glm4moe-bias-two-shared-together", "glm4_moe", 15, dict(GLM, V=101, H=24, A=5, K=1, D=10, F=37, L=3, attention_bias=True, n_shared_experts=2,
      first_k_dense_replace=2, **part(0.4)), together=True, alt=[dict(num_experts_per_tok=1), dict(norm_topk_prob=False), part(1.0)])
 case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53, tie=True), "bf16")
+ERNIE = dict(hidden_act="silu", moe_num_experts=6, moe_k=2, moe_intermediate_size=13)
+case("ernie45moe-5", "ernie4_5_moe", 15, dict(ERNIE, V=97, H=24, A=5, K=1, D=8, F=41, L=5, eps=1e-2, moe_num_shared_experts=1,
+     moe_layer_end_index=3, moe_layer_interval=2, **rope(theta=500.0)), v4=True, alt=[dict(eps=1e-6), dict(moe_k=3), dict(moe_norm_min=0.9), rope()])
+case("ernie45moe-together-bf16", "ernie4_5_moe", 14, dict(ERNIE, V=101, H=28, A=7, K=7, F=37, moe_num_experts=5, moe_k=1, moe_num_shared_experts=0,
+     moe_norm_min=0.7, tie=False), "bf16", together=True, alt=[dict(moe_norm_min=1e-12)])
+DOTS = dict(GLM, n_shared_experts=1, first_k_dense_replace=1)
+case("dots1-5-groups", "dots1", 15, dict(DOTS, V=97, H=24, A=5, K=1, D=8, F=41, L=3, eps=1e-2, n_routed_experts=8, n_group=4, topk_group=2,
+     routed_scaling_factor=1.5, sliding_window=7, max_window_layers=1), v4=True, extra=dict(scoring_func="noaux_tc", topk_method="noaux_tc"),
+     alt=[dict(eps=1e-6), dict(n_group=1, topk_group=1), dict(norm_topk_prob=True), dict(routed_scaling_factor=1.0), dict(max_window_layers=0),
+     dict(max_window_layers=2), dict(sliding_window=8)])
+case("dots1-types-two-shared-together-f16", "dots1", 14, dict(DOTS, V=101, H=28, A=7, K=7, F=37, attention_bias=True, n_shared_experts=2,
+     first_k_dense_replace=0, norm_topk_prob=True, sliding_window=9, layer_types=TYPES[:2], tie=True), "f16", together=True,
+     alt=[dict(layer_types=TYPES[1:]), dict(norm_topk_prob=False), dict(num_experts_per_tok=1)])
+case("solaropen-5-groups", "solar_open", 14, dict(GLM, V=97, H=24, A=5, K=1, D=8, eps=1e-2, n_routed_experts=8, n_group=4, topk_group=2,
+     attention_bias=True, routed_scaling_factor=1.5, **rope("yarn", 1000.0, **YARN)), v4="type", extra=dict(first_k_dense_replace=0,
+     use_qk_norm=False, partial_rotary_factor=1.0), alt=[dict(eps=1e-5), dict(n_group=1, topk_group=1), dict(routed_scaling_factor=1.0),
+     dict(norm_topk_prob=False), rope(theta=1000.0)])
+case("solaropen-together-bf16", "solar_open", 13, dict(GLM, V=101, H=28, A=7, K=7, D=6, n_shared_experts=2, norm_topk_prob=False,
+     tie=True, **rope(theta=500.0)), "bf16", together=True, alt=[dict(norm_topk_prob=True), rope()])
+EXAONE = dict(hidden_act="silu", moe_intermediate_size=13, num_experts=6, num_experts_per_tok=2)
+case("exaonemoe-5-groups", "exaone_moe", 15, dict(EXAONE, V=97, H=24, A=5, K=1, D=8, F=41, L=4, eps=1e-2, num_experts=8, n_group=4, topk_group=2,
+     sliding_window=7, sliding_window_pattern=4, first_k_dense_replace=2, **rope(theta=500.0)), v4=True, drop=["mlp_layer_types"],
+     alt=[dict(eps=1e-5), dict(n_group=1, topk_group=1), dict(sliding_window=8), dict(sliding_window_pattern=2),
+     dict(routed_scaling_factor=1.0), rope()])
+case("exaonemoe-types-together-bf16", "exaone_moe", 13, dict(EXAONE, V=101, H=28, A=7, K=7, D=6, F=37, num_shared_experts=2, norm_topk_prob=False,
+     sliding_window=9, layer_types=TYPES[:2], mlp_layer_types=["sparse", "dense"]), "bf16", together=True,
+     extra=dict(sliding_window_pattern="LG"), alt=[dict(norm_topk_prob=True), dict(layer_types=TYPES[1:])])
 
 # latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
 MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,
@@ -371,6 +402,19 @@ MOE = dict(num_local_experts=5, num_experts_per_tok=2)
 case("granitemoe-5", "granitemoe", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13), alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
 case("granitemoe-together-bf16", "granitemoe", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4, num_experts_per_tok=2),
      "bf16", together=True)
+case("graniteshared-5", "granitemoeshared", 14, dict(GRANITE, **MOE, V=97, H=24, A=6, K=2, F=13, shared_intermediate_size=19),
+     alt=[{k: 1.0} for k in GRANITE] + [dict(num_experts_per_tok=1)])
+case("graniteshared-together-bias-f16", "granitemoeshared", 13, dict(GRANITE, V=103, H=28, A=7, K=7, F=16, L=1, num_local_experts=4,
+     num_experts_per_tok=2, shared_intermediate_size=11, attention_bias=True), "f16", together=True)
+ATTENTION = ["attention"] * 2
+HYBRID = dict(GRANITE, num_local_experts=0, num_experts_per_tok=0, layer_types=ATTENTION, shared_intermediate_size=41, mamba_n_heads=2)
+case("granitehybrid-5-rope", "granitemoehybrid", 16, dict(HYBRID, V=97, H=40, A=5, K=1, F=13, position_embedding_type="rope", tie=True,
+     **rope(theta=500.0)), v4=True, extra=dict(layer_types=ATTENTION, normalization_function="rmsnorm"),
+     alt=[{k: 1.0} for k in GRANITE] + [rope(), dict(position_embedding_type=None)])
+case("granitehybrid-nope-bias-bf16", "granitemoehybrid", 14, dict(HYBRID, V=103, H=42, A=7, K=7, F=53, attention_bias=True), "bf16",
+     extra=dict(position_embedding_type="nope"), alt=[dict(position_embedding_type="rope")])
+case("granitehybrid-mixture-nope", "granitemoehybrid", 13, dict(HYBRID, V=101, H=24, A=6, K=2, F=13, num_local_experts=5, num_experts_per_tok=2),
+     alt=[dict(num_experts_per_tok=1)])
 case("cohere-norms", "cohere", 17, dict(V=97, H=40, A=5, K=1, F=41, use_qk_norm=True, layer_norm_eps=1e-2, logit_scale=1.5),
      alt=[dict(use_qk_norm=False), dict(layer_norm_eps=1e-5), dict(logit_scale=1.0), rope()])
 case("cohere-norms-6-2-bf16", "cohere", 14, dict(V=103, H=36, A=6, K=2, F=53, use_qk_norm=True, attention_bias=True, logit_scale=0.5, tie=False), "bf16", v4=True)
@@ -561,6 +605,8 @@ def router_margin(model, sequence):
         judges = 2 if correction is not None else 1 if getattr(router, "topk_method", "") == "group_limited_greedy" else 0
         if correction is not None:  # sigmoids, a quarter as steep as logits, corrected
             logits = 4 * (logits.sigmoid() + correction)
+        if hasattr(router, "moe_statics"):
+            logits = 4 * router.moe_statics(logits.softmax(-1))
         if judges > 0 and getattr(router, "num_group", 1) > 1:  # a group counts as its best one or two
             groups = logits.view(len(logits), router.num_group, -1).topk(judges).values.sum(-1)
             best = groups.sort(-1, descending=True).values
@@ -674,7 +720,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     """Returns the tensor whose loss changes the logits least, and the change."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
-        if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|visual|multi_modal_projector", name):
+        if family in ("opt", "cohere2", "llama4_text", "granitemoehybrid") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|visual|multi_modal_projector", name):
             continue  # adds the same number to every score of a query: no effect after softmax
         keep = p.detach().clone()
         with torch.no_grad():

@@ -381,6 +381,17 @@ static void defaults_of_factors(void **state)
     assert_true(m.attention_scale == 0.5f && !m.output_norms && m.mlp_bias && !m.out_bias);
     parse(&m, "{\"model_type\":\"granitemoe\"}");
     assert_true(m.layer[0].experts && m.experts.routing.n_chosen == 2 && m.experts.routing.normalised && !m.mlp_bias);
+    parse(&m, "{\"model_type\":\"granitemoeshared\"}");
+    assert_true(m.layer[0].experts && m.experts.shared_ffn == 0 && m.experts.ffn == 11008);
+    parse(&m, "{\"model_type\":\"granitemoeshared\",\"shared_intermediate_size\":77}");
+    assert_true(m.experts.shared_ffn == 77 && !m.experts.shared_gate && weight_exists(&m, WEIGHT_SHARED_IN, 0));
+    parse(&m,
+          HYBRID "\"num_hidden_layers\":2,\"layer_types\":[\"attention\",\"full_attention\"],\"num_local_experts\":0,"
+                 "\"num_experts_per_tok\":0,\"position_embedding_type\":\"rope\",\"shared_intermediate_size\":77}");
+    assert_true(m.ffn == 77 && !m.layer[1].experts && m.experts.routing.n_experts == 0 && !m.layer[1].unrotated);
+    parse(&m, HYBRID "\"num_hidden_layers\":1,\"layers_block_type\":[\"attention\"],\"position_embedding_type\":null}");
+    assert_true(m.experts.shared_ffn == 1024 && m.experts.routing.n_experts == 8 && m.layer[0].experts);
+    assert_null(model_rope(&m, 0));
     parse(&m, "{\"model_type\":\"cohere\",\"use_qk_norm\":true}");
     assert_true(m.norm == NORM_LAYER && !m.norm_bias && m.parallel_residual && m.shared_norm &&
                 m.logit_scale == 0.0625f);
@@ -449,6 +460,10 @@ static void experts(void **state)
     assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(1e6f, -2.0f / 128)) < 1e-6f);
     parse(&m, "{\"model_type\":\"mixtral\",\"sliding_window\":4096}");
     assert_int_equal(m.layer[31].window, 4096);
+    parse(&m, "{\"model_type\":\"olmoe\",\"clip_qkv\":null}");
+    assert_true(m.experts.routing.n_experts == 64 && m.experts.routing.n_chosen == 8 && m.experts.ffn == 2048);
+    assert_true(!m.experts.routing.normalised && m.layer[0].experts && m.qk_norm_row && m.norm == NORM_RMS);
+    assert_true(m.n_kv_heads == 16 && m.norm_eps == 1e-5f && !m.qkv_bias && model_layer_sums(&m) == 3);
     parse(&m, "{\"model_type\":\"glm4_moe\",\"n_shared_experts\":2,\"first_k_dense_replace\":3,\"head_dim\":128}");
     assert_true(m.experts.routing.sigmoid && m.experts.routing.normalised && m.experts.routing.scale == 1);
     assert_true(m.experts.shared_ffn == 2816 && !m.experts.shared_gate && m.experts.router_bias && !m.experts.biases);
@@ -459,6 +474,39 @@ static void experts(void **state)
     assert_true(m.latent.query_rank == 1536 && model_value_dim(&m) == 128 && model_cache_arrays(&m) == 1);
     assert_true(!m.layer[2].experts && m.layer[3].experts && m.experts.routing.n_groups == 8 &&
                 m.experts.routing.n_kept == 4);
+    parse(&m, K2 "\"n_group\":1,\"topk_group\":1,\"first_k_dense_replace\":1,\"n_routed_experts\":384,\"rope_theta\":"
+                 "50000.0,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":32.0,\"beta_fast\":1.0,\"beta_slow\":1.0,"
+                 "\"mscale\":1.0,"
+                 "\"mscale_all_dim\":1.0,\"original_max_position_embeddings\":4096}}");
+    assert_true(!m.layer[0].experts && m.layer[1].experts && m.experts.routing.sigmoid && m.latent.rank == 512);
+    assert_true(fabsf(m.rope.inv_freq[19] - 1.62176e-3f) < 1e-7f && fabsf(m.rope.inv_freq[20] - 3.61405e-5f) < 1e-9f);
+    assert_true(fabsf(m.attention_scale * sqrtf(192) - 1.81326f) < 1e-4f && m.rope.attention_scaling == 1);
+    parse(&m, DOTS "\"n_shared_experts\":2,\"scoring_func\":\"noaux_tc\",\"max_window_layers\":60}");
+    assert_true(m.layer[59].window == 0 && m.layer[60].window == 4096 && m.layer[0].experts && m.qk_norm);
+    assert_true(m.experts.routing.sigmoid && !m.experts.routing.normalised && m.experts.routing.scale == 1);
+    assert_true(m.experts.shared_ffn == 2816 && m.experts.router_bias && m.rope.layout == ROPE_HALF);
+    parse(&m, DOTS "\"n_shared_experts\":2,\"sliding_window\":null,\"max_window_layers\":0}");
+    assert_int_equal(m.layer[61].window, 0);
+    parse(&m, ERNIE "\"moe_layer_start_index\":3,\"moe_layer_end_index\":9,\"moe_layer_interval\":2,\"moe_k\":8}");
+    for (int i = 0; i < m.n_layers; i++)
+        assert_int_equal(m.layer[i].experts, i >= 3 && i <= 9 && i % 2 == 1);
+    assert_true(m.experts.routing.corrected && !m.experts.routing.sigmoid && m.experts.routing.normalised);
+    assert_true(m.experts.routing.n_chosen == 8 && m.experts.routing.least == 1e-12f && m.experts.router_bias);
+    assert_true(m.experts.shared_ffn == 3072 && m.rope.layout == ROPE_INTERLEAVED && m.tied_head);
+    parse(&m, ERNIE "\"moe_num_shared_experts\":0}");
+    assert_true(m.experts.shared_ffn == 0 && !m.layer[0].experts && m.layer[27].experts);
+    parse(&m, "{\"model_type\":\"solar_open\",\"attention_bias\":true,\"first_k_dense_replace\":0}");
+    assert_true(m.layer[0].experts && m.layer[47].experts && m.experts.routing.sigmoid && m.experts.ffn == 1280);
+    assert_true(m.qkv_bias && !m.out_bias && !m.qk_norm && m.rope.dims == 128 && m.experts.shared_ffn == 1280);
+    parse(&m, EXAMOE "\"sliding_window\":128,\"first_k_dense_replace\":2}");
+    assert_true(m.layer[2].window == 128 && !m.layer[2].unrotated && m.layer[3].window == 0 && m.layer[3].unrotated);
+    assert_true(!m.layer[1].experts && m.layer[2].experts && m.experts.routing.scale == 2.5f && m.qk_norm);
+    parse(&m,
+          EXAMOE "\"num_hidden_layers\":2,\"sliding_window_pattern\":\"LG\",\"mlp_layer_types\":[\"sparse\",\"dense\"],"
+                 "\"layer_types\":[\"sliding_attention\",\"full_attention\"]}");
+    assert_true(m.layer[0].window == 4096 && m.layer[1].unrotated && m.layer[0].experts && !m.layer[1].experts);
+    parse(&m, EXAMOE "\"sliding_window\":null}");
+    assert_true(m.layer[0].window == 0 && !m.layer[0].unrotated && !m.layer[3].unrotated);
     parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
     assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
     assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);

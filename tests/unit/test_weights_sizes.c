@@ -14,6 +14,9 @@ struct size {
 #define APERTUS_ROPE                                                                                         \
     ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4," \
     "\"original_max_position_embeddings\":8192}"
+#define ATTENTION4  "\"attention\",\"attention\",\"attention\",\"attention\""
+#define ATTENTION28 ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4
+#define ATTENTION40 ATTENTION28 "," ATTENTION4 "," ATTENTION4 "," ATTENTION4
 
 static const struct size sizes[] = {
     {"gpt2", "gpt2", 12, 768, 12, 0, 0, 50257, 1024, "", 124439808},
@@ -78,6 +81,7 @@ static const struct size sizes[] = {
      ",\"num_experts\":64,\"num_experts_per_tok\":8,\"moe_intermediate_size\":2560,"
      "\"shared_expert_intermediate_size\":20480",
      57408658944},
+    {"olmoe-1b-7b", "olmoe", 16, 2048, 16, 16, 1024, 50304, 4096, "", 6919161856},
     {"phi-3-mini", "phi3", 32, 3072, 32, 32, 8192, 32064, 4096, "", 3821079552},
     {"phi-3-medium", "phi3", 40, 5120, 40, 10, 17920, 32064, 4096, "", 13960238080},
     {"phi-4", "phi3", 40, 5120, 40, 10, 17920, 100352, 16384, "", 14659507200},
@@ -118,6 +122,14 @@ static const struct size sizes[] = {
      7504568320},
     {"hunyuan-a13b", "hunyuan_v1_moe", 32, 4096, 32, 8, 3072, 128167, 32768,
      ",\"tie_word_embeddings\":true,\"num_experts\":64,\"moe_topk\":8", 80393183232},
+    {"granite-4.0-micro", "granitemoehybrid", 40, 2560, 40, 8, 8192, 100352, 131072,
+     ",\"tie_word_embeddings\":true,\"num_local_experts\":0,\"shared_intermediate_size\":8192,\"layer_types\":"
+     "[" ATTENTION40 "]",
+     3402836480},
+    {"granite-4.0-350m", "granitemoehybrid", 28, 1024, 16, 4, 2048, 100352, 32768,
+     ",\"tie_word_embeddings\":true,\"num_local_experts\":0,\"shared_intermediate_size\":2048,\"layer_types\":"
+     "[" ATTENTION28 "]",
+     352379904},
     {"command-r", "cohere", 40, 8192, 64, 64, 22528, 256000, 131072, "", 34980831232},
     {"command-r7b", "cohere2", 32, 4096, 32, 8, 14336, 256000, 132096, "", 8028033024},
     {"phi-2", "phi", 32, 2560, 32, 32, 10240, 51200, 2048, "", 2779683840},
@@ -154,6 +166,15 @@ static const struct size sizes[] = {
      "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1",
      15960108544 + 26 * 64},
     {"youtu-llm-2b", "youtu", 32, 2048, 16, 16, 6144, 128256, 131072, "", 1961560064},
+    {"kimi-k2", "kimi_k2", 61, 7168, 64, 0, 18432, 163840, 131072,
+     ",\"n_routed_experts\":384,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1", 1026408232448},
+    {"dots.llm1", "dots1", 62, 4096, 32, 32, 10944, 152064, 32768,
+     ",\"n_routed_experts\":128,\"num_experts_per_tok\":6,\"n_shared_experts\":2,\"first_k_dense_replace\":1",
+     142774381696},
+    {"ernie-4.5-21b-a3b", "ernie4_5_moe", 28, 2560, 20, 4, 12288, 103424, 131072, "", 21825437888},
+    {"solar-open-100b", "solar_open", 48, 4096, 64, 8, 10240, 196608, 131072, "", 102651799552},
+    {"k-exaone-236b-a23b", "exaone_moe", 48, 6144, 64, 8, 18432, 153600, 262144,
+     ",\"head_dim\":128,\"moe_intermediate_size\":2048,\"num_experts\":128", 236571156352},
     {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
     {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
     {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
@@ -207,7 +228,7 @@ static void published_counts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        char text[600];
+        char text[1200];
         struct err e = {0};
         struct shard s;
         struct weight_map map;
@@ -231,7 +252,7 @@ static void shares_add_up(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int ranks = 2; ranks <= 8; ranks++) {
-            char text[600];
+            char text[1200];
             struct err e = {0};
             struct shard s;
             struct weight_map map;

@@ -194,8 +194,8 @@ extern "C" void cuda_route(struct queue *q, const struct routes *r, const void *
     with_dots(q->act, router->type, router->cols, x, router->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
         using W = decltype(v);
-        route_some<T, W, decltype(n)::value>(q, {*r, (const T *)x, (const W *)router->data, how->sigmoid ? NULL : data,
-                                                 how->sigmoid ? data : NULL, bias ? bias->type : DTYPE_F32, *how,
-                                                 n_tokens, router->cols});
+        route_some<T, W, decltype(n)::value>(
+            q, {*r, (const T *)x, (const W *)router->data, routing_corrects(how) ? NULL : data,
+                routing_corrects(how) ? data : NULL, bias ? bias->type : DTYPE_F32, *how, n_tokens, router->cols});
     });
 }

@@ -27,7 +27,6 @@ __device__ static inline void choose_in_lanes(const route_choice &c, const struc
     int lane = (int)threadIdx.x % 32, mine = 0;
     float logit[PER], max = -INFINITY, chosen = 0, all = 0;
     route_keys<PER> keys;
-    keys.fill(c.logits, c.bias, c.bias_type, how);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         logit[j] = lane + 32 * j < how.n_experts ? c.logits[lane + 32 * j] : -INFINITY;
@@ -40,6 +39,7 @@ __device__ static inline void choose_in_lanes(const route_choice &c, const struc
         if (lane + 32 * j < how.n_experts)
             all += how.sigmoid ? logit[j] : expf(logit[j] - max);
     all = warp_sum(all);
+    keys.fill(c.logits, c.bias, c.bias_type, how, max, all);
     if (how.n_groups > 1)
         keys.keep_groups(how);
     for (int i = 0; i < how.n_chosen; i++) {
@@ -49,7 +49,7 @@ __device__ static inline void choose_in_lanes(const route_choice &c, const struc
     float of_mine = value_of(logit, mine), part = how.sigmoid ? sigmoid(of_mine) : expf(of_mine - max);
     for (int i = 0; i < how.n_chosen; i++)
         chosen += __shfl_sync(0xffffffffu, part, i);
-    float whole = how.normalised ? chosen + 1e-20f : how.sigmoid ? 1.0f : all;
+    float whole = whole_of(how, chosen, all);
     if (lane < how.n_chosen) {
         c.expert[lane] = mine;
         c.share[lane] = isnan(all) ? all : how.scale * (part / whole);
