@@ -19,6 +19,7 @@
 #define LINGER_MS        1000
 #define SEND_MS          1000
 #define MONITOR          "inproc://monitor"
+#define NOT_SERVE        "this is not `lockstep serve`: lockstep-gateway speaks HTTP" /* libzmq cannot always tell */
 #define LARGE_BYTES      ((size_t)1 << 20) /* size of a message that a server may have refused by hanging up */
 
 struct curve_keys {
@@ -186,7 +187,7 @@ static bool read_event(struct connection *c)
     if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
         c->handshake = "the server does not accept this key";
     else if (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL || event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-        c->handshake = "the handshake failed: one side wants CURVE, or has another key";
+        c->handshake = "the handshake failed: one side wants CURVE, or has another key, or " NOT_SERVE;
     return true;
 }
 
@@ -198,7 +199,7 @@ static int no_server(struct connection *c, double seconds, bool curve, struct er
     if (!c->host.known)
         return ERR(e, ERR_COMM, "%s: %s", c->endpoint, c->host.why);
     return ERR(e, ERR_COMM, "%s: no server answers within %g s%s", c->endpoint, seconds,
-               curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key)");
+               curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key, or " NOT_SERVE ")");
 }
 
 /* Waits for the next event of connecting; false: a signal came. */

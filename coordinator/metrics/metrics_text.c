@@ -68,37 +68,46 @@ static uint64_t accepted_of(const struct scheduler_stats *s)
     return n;
 }
 
-/* A number of replica i. */
-#define VALUE(name, expression)                             \
-    static double name(const struct metrics *m, int i)      \
-    {                                                       \
-        const struct replica *e = &m->replicas->replica[i]; \
-        const struct replica_metrics *of = &m->replica[i];  \
-        (void)e;                                            \
-        (void)of;                                           \
-        return (double)(expression);                        \
+static double step_seconds_of(const struct replica *one)
+{
+    double seconds = 0;
+    (void)replica_steps(one, &seconds);
+    return seconds;
+}
+
+/* A number of replica i; totals include those of models that it no longer runs. */
+#define VALUE(name, expression)                              \
+    static double name(const struct metrics *m, int i)       \
+    {                                                        \
+        const struct replica *e = &m->replicas->replica[i];  \
+        const struct scheduler_stats all = replica_stats(e); \
+        const struct replica_metrics *of = &m->replica[i];   \
+        (void)e;                                             \
+        (void)all;                                           \
+        (void)of;                                            \
+        return (double)(expression);                         \
     }
-VALUE(n_running, e->stats.n_running)
-VALUE(n_waiting, e->stats.n_waiting + (i == 0 ? m->n_unassigned : 0))
-VALUE(kv_usage, scheduler_kv_usage(&e->stats))
-VALUE(kv_blocks, e->stats.n_blocks)
-VALUE(kv_blocks_used, e->stats.n_blocks_used)
-VALUE(kv_window_blocks, e->stats.n_window_blocks)
-VALUE(kv_window_blocks_used, e->stats.n_window_blocks_used)
-VALUE(prompt_tokens, e->stats.n_prompt_tokens)
-VALUE(output_tokens, e->stats.n_output_tokens)
-VALUE(preemptions, e->stats.n_preemptions)
-VALUE(prefix_queries, e->stats.prefix_queries)
-VALUE(prefix_hits, e->stats.prefix_hits)
-VALUE(prompt_cached, e->stats.n_prompt_cached)
-VALUE(prompt_computed, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
-VALUE(n_drafts, e->stats.n_drafts)
-VALUE(draft_tokens, e->stats.n_draft_tokens)
-VALUE(draft_places, e->stats.n_draft_places)
-VALUE(accepted_tokens, accepted_of(&e->stats))
+VALUE(n_running, all.n_running)
+VALUE(n_waiting, all.n_waiting + (i == 0 ? m->n_unassigned : 0))
+VALUE(kv_usage, scheduler_kv_usage(&all))
+VALUE(kv_blocks, all.n_blocks)
+VALUE(kv_blocks_used, all.n_blocks_used)
+VALUE(kv_window_blocks, all.n_window_blocks)
+VALUE(kv_window_blocks_used, all.n_window_blocks_used)
+VALUE(prompt_tokens, all.n_prompt_tokens)
+VALUE(output_tokens, all.n_output_tokens)
+VALUE(preemptions, all.n_preemptions)
+VALUE(prefix_queries, all.prefix_queries)
+VALUE(prefix_hits, all.prefix_hits)
+VALUE(prompt_cached, all.n_prompt_cached)
+VALUE(prompt_computed, all.n_prompt_tokens - all.n_prompt_cached)
+VALUE(n_drafts, all.n_drafts)
+VALUE(draft_tokens, all.n_draft_tokens)
+VALUE(draft_places, all.n_draft_places)
+VALUE(accepted_tokens, accepted_of(&all))
 VALUE(nothing, 0)
-VALUE(n_steps, e->n_steps)
-VALUE(step_seconds, e->step_seconds)
+VALUE(n_steps, replica_steps(e, &(double){0}))
+VALUE(step_seconds, step_seconds_of(e))
 VALUE(n_answered, of->total.n)
 VALUE(total_seconds, of->total_seconds)
 VALUE(queue_seconds, of->queue_seconds)
@@ -110,12 +119,14 @@ static void write_finished(struct exposition *x, const struct metrics *m)
 {
     char extra[120];
     exposition_head(x, "request_success_total", "counter", "Finished sequences, by finish reason.");
-    for (int i = 0; i < m->replicas->n; i++)
+    for (int i = 0; i < m->replicas->n; i++) {
+        const struct scheduler_stats all = replica_stats(&m->replicas->replica[i]);
         for (int f = FINISH_STOP; f < FINISH_REASONS; f++) {
             (void)snprintf(extra, sizeof extra, "%s,finished_reason=\"%s\"", label_of(m, i).text,
                            f == FINISH_CANCELLED ? "abort" : finish_name((enum finish_reason)f));
-            exposition_sample(x, "request_success_total", extra, (double)m->replicas->replica[i].stats.n_finished[f]);
+            exposition_sample(x, "request_success_total", extra, (double)all.n_finished[f]);
         }
+    }
 }
 
 static void write_cache(struct exposition *x, const struct metrics *m)
@@ -163,11 +174,13 @@ static void write_accepted(struct exposition *x, const struct metrics *m)
     static const char name[] = "spec_decode_num_accepted_tokens_per_pos_total";
     char extra[80];
     exposition_head(x, name, "counter", "Accepted drafts by position, from 0.");
-    for (int i = 0; i < m->replicas->n; i++)
-        for (int k = 0; k < m->replicas->replica[i].stats.n_draft_places; k++) {
+    for (int i = 0; i < m->replicas->n; i++) {
+        const struct scheduler_stats all = replica_stats(&m->replicas->replica[i]);
+        for (int k = 0; k < all.n_draft_places; k++) {
             (void)snprintf(extra, sizeof extra, "%s,position=\"%d\"", label_of(m, i).text, k);
-            exposition_sample(x, name, extra, (double)m->replicas->replica[i].stats.n_accepted[k]);
+            exposition_sample(x, name, extra, (double)all.n_accepted[k]);
         }
+    }
 }
 
 /* Omitted if no drafts are made. */

@@ -2,6 +2,7 @@
 #include "coordinator/net/channel.h"
 #include "base/clock.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -46,14 +47,18 @@ struct channel *channel_find(const struct transport *t, const struct channel_nam
     return c != NULL && c->number == channel->number ? c : NULL;
 }
 
-/* Unread data of the client would make the kernel discard the last data sent to it. */
-static void hang_up(int fd)
+/* Unread data of the client would make the kernel discard the last data sent to it. Returns whether the client had hung
+ * up already, and nothing of it was unread. */
+static bool hang_up(int fd)
 {
     char waste[4096];
     (void)shutdown(fd, SHUT_WR);
-    for (int i = 0; i < 16 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++)
-        continue;
+    ssize_t n = recv(fd, waste, sizeof waste, MSG_DONTWAIT);
+    bool left = n == 0 || (n < 0 && errno != EAGAIN);
+    for (int i = 0; i < 16 && n > 0; i++)
+        n = recv(fd, waste, sizeof waste, MSG_DONTWAIT);
     (void)close(fd);
+    return left;
 }
 
 void channel_end(struct transport *t, struct channel *c)
@@ -62,7 +67,7 @@ void channel_end(struct transport *t, struct channel *c)
         return;
     c->was_open = c->zmtp.state == ZMTP_OPEN;
     t->by_fd[c->fd] = NULL;
-    hang_up(c->fd);
+    c->was_probe = hang_up(c->fd) && c->zmtp.state == ZMTP_GREETING && c->zmtp.n_head == 0;
     c->fd = -1;
     t->n_connections--;
     t->pending -= c->pending;

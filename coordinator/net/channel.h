@@ -14,7 +14,8 @@ struct channel {
     size_t pending; /* its part of transport.pending */
     double born, heard;
     struct parcels out;
-    bool ready, dirty, awaits_room, was_open;
+    bool ready, dirty, awaits_room;
+    bool was_open, was_probe; /* when it ended: after its handshake; by the client, which had sent nothing */
     struct channel *next_ready, *next_dirty, *next_gone;
 };
 

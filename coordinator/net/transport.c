@@ -304,7 +304,7 @@ enum happening transport_happening(struct transport *t, struct channel_name *cha
     struct channel *c = t->gone;
     if (c == NULL)
         return HAPPENING_NONE;
-    enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
+    enum happening what = c->was_open ? HAPPENING_GONE : c->was_probe ? HAPPENING_PROBED : HAPPENING_REFUSED;
     *channel = (struct channel_name){c->number, -1};
     t->gone = c->next_gone;
     channel_leave_list(c);

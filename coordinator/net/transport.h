@@ -56,7 +56,7 @@ struct incoming {
 
 enum sent { SENT, SENT_LATER, SENT_GONE }; /* on its way; the client reads too slowly; nobody there */
 
-enum happening { HAPPENING_NONE, HAPPENING_GONE, HAPPENING_REFUSED };
+enum happening { HAPPENING_NONE, HAPPENING_GONE, HAPPENING_REFUSED, HAPPENING_PROBED };
 
 /* A context, no socket yet. */
 int transport_context(struct transport *t, struct err *e);
@@ -99,7 +99,7 @@ bool transport_connected(const struct transport *t, const struct channel_name *c
 void transport_disconnect(struct transport *t, const struct channel_name *channel);
 
 /* Events of connections; HAPPENING_GONE: connection *channel has ended; HAPPENING_REFUSED: one ended during its
- * handshake. */
+ * handshake; HAPPENING_PROBED: its client hung up without a byte, as health checks over TCP do. */
 enum happening transport_happening(struct transport *t, struct channel_name *channel);
 
 #endif

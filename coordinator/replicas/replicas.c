@@ -100,9 +100,9 @@ static void add_counts(struct scheduler_stats *sum, const struct scheduler_stats
 void replicas_clear(struct replicas *set, int replica)
 {
     struct replica *one = &set->replica[replica];
-    add_counts(&set->past.stats, &one->stats);
-    set->past.n_steps += one->n_steps;
-    set->past.step_seconds += one->step_seconds;
+    add_counts(&one->past.stats, &one->stats);
+    one->past.n_steps += one->n_steps;
+    one->past.step_seconds += one->step_seconds;
     one->stats = (struct scheduler_stats){0};
     one->n_steps = 0;
     one->step_seconds = 0;
@@ -239,9 +239,16 @@ int replicas_max_len(const struct replicas *set, int model)
     return least;
 }
 
+struct scheduler_stats replica_stats(const struct replica *one)
+{
+    struct scheduler_stats all = one->stats;
+    add_counts(&all, &one->past.stats);
+    return all;
+}
+
 struct scheduler_stats replicas_stats(const struct replicas *set)
 {
-    struct scheduler_stats sum = set->past.stats;
+    struct scheduler_stats sum = {0};
     for (int i = 0; i < set->n; i++) {
         const struct scheduler_stats *s = &set->replica[i].stats;
         sum.n_running += s->n_running;
@@ -251,17 +258,25 @@ struct scheduler_stats replicas_stats(const struct replicas *set)
         sum.n_window_blocks += s->n_window_blocks;
         sum.n_window_blocks_used += s->n_window_blocks_used;
         add_counts(&sum, s);
+        add_counts(&sum, &set->replica[i].past.stats);
     }
     return sum;
 }
 
+uint64_t replica_steps(const struct replica *one, double *seconds)
+{
+    *seconds = one->step_seconds + one->past.step_seconds;
+    return one->n_steps + one->past.n_steps;
+}
+
 uint64_t replicas_steps(const struct replicas *set, double *seconds)
 {
-    uint64_t n = set->past.n_steps;
-    *seconds = set->past.step_seconds;
+    uint64_t n = 0;
+    double one = 0;
+    *seconds = 0;
     for (int i = 0; i < set->n; i++) {
-        n += set->replica[i].n_steps;
-        *seconds += set->replica[i].step_seconds;
+        n += replica_steps(&set->replica[i], &one);
+        *seconds += one;
     }
     return n;
 }
@@ -273,10 +288,14 @@ double replicas_joules(const struct replicas *set)
 
 void replicas_say(const struct replicas *set)
 {
-    for (int i = 0; i < set->n && set->n_sets > 1; i++)
-        if (set->n == set->n_sets || set->replica[i].n_done > 0)
-            log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
-                     (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
+    for (int i = 0; i < set->n && set->n_sets > 1; i++) {
+        const struct replica *one = &set->replica[i];
+        double seconds = 0;
+        uint64_t n = replica_steps(one, &seconds);
+        if (set->n == set->n_sets || one->n_done > 0)
+            log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)one->n_done,
+                     (unsigned long long)n, seconds);
+    }
 }
 
 /* Considers only replicas all of whose ranks know their figures. */

@@ -24,14 +24,14 @@ struct replicas {
         struct scheduler_stats stats;    /* it has sent its last report */
         uint64_t n_steps;
         double step_seconds;
+        struct replica_past { /* totals of the models that it no longer runs */
+            struct scheduler_stats stats;
+            uint64_t n_steps;
+            double step_seconds;
+        } past;
         bool has_ranks;                /* the ranks of the set with this number have reported figures */
     } * replica;                       /* [n] replicas of a set are adjacent */
     struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
-    struct replicas_past {             /* totals of models that replicas no longer run */
-        struct scheduler_stats stats;
-        uint64_t n_steps;
-        double step_seconds;
-    } past;
 };
 
 /* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_sets, which all run model 0 (replicas_clear:
@@ -75,8 +75,12 @@ int replicas_running(const struct replicas *set);
 int replicas_max_len(const struct replicas *set, int model);
 struct scheduler_stats replicas_stats(const struct replicas *set);
 
+/* The same of one: its present, and the totals of all models that it has run. */
+struct scheduler_stats replica_stats(const struct replica *one);
+
 /* Steps of all since the start, and their time. */
 uint64_t replicas_steps(const struct replicas *set, double *seconds);
+uint64_t replica_steps(const struct replica *one, double *seconds);
 
 /* Energy used by all ranks' devices; NAN if that of one is unknown, or not reported yet. */
 double replicas_joules(const struct replicas *set);

@@ -27,12 +27,17 @@ static void write_label(struct bytes *b, const char *value)
     }
 }
 
-/* "name{labels} value" or "name value" */
+/* "name{labels} value" or "name value"; with a backend, its label comes first. */
 static void add_sample(struct samples_family *f, const char *backend, const char *line, size_t bytes)
 {
     const char *open = memchr(line, '{', bytes), *blank = memchr(line, ' ', bytes);
     if (f == NULL || blank == NULL)
         return;
+    if (backend == NULL) {
+        bytes_append(&f->lines, line, bytes);
+        bytes_text(&f->lines, "\n");
+        return;
+    }
     size_t name = (size_t)((open != NULL && open < blank ? open : blank) - line);
     bytes_append(&f->lines, line, name);
     bytes_text(&f->lines, "{backend=\"");
@@ -43,14 +48,16 @@ static void add_sample(struct samples_family *f, const char *backend, const char
     bytes_text(&f->lines, "\n");
 }
 
-/* A line "# HELP name ..." or "# TYPE name ..." begins a family, or repeats a known one. */
+/* A line "# HELP name ..." or "# TYPE name ..." begins a family, or repeats a known one, whose first one counts. */
 static struct samples_family *take_head(struct merged_samples *s, const char *line, size_t bytes)
 {
     size_t n = bytes > 7 ? strcspn(line + 7, " \n") : 0;
     struct samples_family *f = bytes > 7 ? family(s, line + 7, n) : NULL;
-    if (f != NULL && bytes_count(&f->lines) == 0) {
+    bool *known = f == NULL ? NULL : line[2] == 'H' ? &f->has_help : &f->has_type;
+    if (known != NULL && !*known) {
         bytes_append(&f->head, line, bytes);
         bytes_text(&f->head, "\n");
+        *known = true;
     }
     return f;
 }

@@ -69,9 +69,13 @@ static void write_own(struct exchange *x, struct bytes *b)
 
 static void answer_metrics(struct exchange *x, struct scrape *s)
 {
-    struct bytes b = {0};
+    struct bytes own = {0}, b = {0};
+    write_own(x, &own);
+    bytes_append(&own, "", 1);
+    if (!own.failed)
+        samples_add(&s->samples, NULL, bytes_start(&own));
+    bytes_free(&own);
     samples_write(&s->samples, &b);
-    write_own(x, &b);
     exchange_answer(x, 200, "text/plain; version=0.0.4; charset=utf-8", bytes_start(&b), bytes_count(&b));
     bytes_free(&b);
 }

@@ -191,16 +191,34 @@ static bool is_own_name(const char *host)
            strcasecmp(name, own) == 0;
 }
 
+/* Does the page come from the host that the request names? */
+static bool is_of_host(const char *origin, const char *host)
+{
+    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
+    return authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
+}
+
 /* Does a browser ask on behalf of a page that is neither ours nor of --allow-origin? Such a page may not even cause
  * work whose answer it cannot read. */
 static bool is_foreign(const struct exchange *x)
 {
     const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");
-    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
-    bool own = authority != NULL && host != NULL && strcasecmp(authority + 3, host) == 0;
+    bool own = is_of_host(origin, host);
     if (x->gateway->keys.keys.one == NULL && strcmp(x->conn->peer, "unix") != 0)
         own = own && is_own_name(host);
     return origin != NULL && !own && !exchange_origin_fits(x, origin);
+}
+
+static struct fault foreign_fault(const struct exchange *x)
+{
+    const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");
+    if (host == NULL || is_of_host(origin, host))
+        return fault_make(403, "", "pages of %.200s are not served (--allow-origin)", origin);
+    return fault_make(
+        403, "",
+        "pages of %.200s are not served, found the Host \"%.200s\" (a proxy has to pass Host on; for other "
+        "pages: --allow-origin)",
+        origin, host);
 }
 
 static bool is_packed(const struct exchange *x)
@@ -220,7 +238,7 @@ static void serve_request(struct exchange *x)
         return;
     }
     if (is_foreign(x)) {
-        f = fault_make(403, "", "pages of %.200s are not served (--allow-origin)", exchange_header(x, "origin"));
+        f = foreign_fault(x);
     } else if (!may(x)) {
         f = key_fault(x);
     } else if (x->route == NULL && allow[0] != '\0') {

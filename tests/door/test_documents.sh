@@ -40,6 +40,13 @@ for name in $(grep -ohE '`[a-z][A-Za-z0-9_/-]*\.(c|h|cu|cuh|py|sh)`' README.md C
         grep -q . || missing="$missing $name"
 done
 check "named files exist" "missing:$missing" [ -z "$missing" ]
+commands=$("${lockstep}-client" --help | sed -n 's/^  lockstep-client \([a-z]*\) --endpoint.*/\1/p' | paste -sd'|')
+options_first() { grep -rnE "lockstep-client( -[^ ]*( [^- ][^ ]*)?)+ ($commands)( |\`|$)" "$@"; }
+found=$(options_first README.md docs scripts packaging)
+check "a command of the client comes before its options" "$found" [ -z "$found" -a -n "$commands" ]
+printf 'lockstep-client --rendezvous r.json health\n' >"$dir/bad.md"
+found=$(options_first "$dir/bad.md")
+check "an example with options before the command is found" "$commands" [ -n "$found" ]
 scripts/pictures.py decode >"$dir/decode.svg"
 check "the picture has the recorded figures" "scripts/pictures.py decode > docs/pictures/decode.svg" cmp -s "$dir/decode.svg" docs/pictures/decode.svg
 missing=

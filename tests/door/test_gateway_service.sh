@@ -23,6 +23,7 @@ for path in $(sed -n 's/^# *OPTIONS=//p' "$serve" "$unit" | grep -oE '(unix:|--(
 done
 n_folders=$(grep -cE '^(Runtime|Logs)Directory=lockstep-%i$' "$serve")
 check "the unit of serve has folders of its own" "$(cat "$serve")" [ "$n_folders" = 2 ]
+check "mpirun in it need not look up its user" "$(cat "$serve")" grep -q '^Environment=HOME=/' "$serve"
 mask=$(sed -n 's/^UMask=//p' "$unit")
 
 mkdir -m 700 "$dir/jobs" && cd "$dir/jobs" || exit 1

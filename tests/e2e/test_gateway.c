@@ -1,6 +1,7 @@
 /* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: translation of requests and answers, errors,
  * clients that leave; the page and the options. */
 #include "base/clock.h"
+#include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/front.h"
 
@@ -529,6 +530,21 @@ static void nothing_ready(void)
     (void)web_stop(&gate);
 }
 
+/* Its address in place of the server's is a likely mistake. */
+static void wrong_client(void)
+{
+    char endpoint[80];
+    struct process p;
+    case_begin("lockstep-client at the gateway's address says that it speaks HTTP");
+    (void)snprintf(endpoint, sizeof endpoint, "tcp://%s", gate.address);
+    process_run(&p, &(struct process_setup){.program = "lockstep-client"},
+                WORDS("health", "--endpoint", endpoint, "--connect-timeout", "1"));
+    case_check(p.status == ERR_COMM && strstr(p.text[PROCESS_ERR], "lockstep-gateway speaks HTTP") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 int main(void)
 {
     front_serve(&fake, "fake");
@@ -541,6 +557,7 @@ int main(void)
     leaves(false);
     comments();
     page();
+    wrong_client();
     front_end(&fake);
     graceful();
     cut_short();

@@ -124,6 +124,11 @@ static void keys(void)
         web_free(&a);
         case_end();
     }
+    case_begin("a page behind a proxy that replaces Host is refused with both names");
+    web_ask(&gate, "GET", "/health", "Origin: https://test:8443\r\n", "", &a);
+    front_check(&a, 403, "pages of https://test:8443 are not served, found the Host \\\"test\\\" (a proxy has to pass");
+    web_free(&a);
+    case_end();
     case_begin("a refused key is named by its header");
     web_ask(&gate, "GET", "/v1/models", "x-api-key: no\r\n", "", &a);
     front_check(&a, 401, "\"x-api-key: not one of the gateway's keys, expected \\\"x-api-key: KEY\\\"\"");

@@ -134,6 +134,31 @@ static void make_models(char *dir)
     }
 }
 
+/* Names of metrics that jobs and gateway share ("Invocations") included; strict parsers refuse a page that repeats
+ * one. */
+static void check_heads(void)
+{
+    struct web_answer a;
+    int n = 0;
+    case_begin("in the metrics each # HELP and # TYPE of a name comes once");
+    web_ask(&gate, "GET", "/metrics", "", "", &a);
+    for (const char *line = a.body, *end; line != NULL; line = end != NULL ? end + 1 : NULL) {
+        char head[160] = "\n";
+        end = strchr(line, '\n');
+        if (line[0] != '#')
+            continue;
+        n++;
+        size_t bytes = 7 + strcspn(line + 7, " ") + 1; /* "# HELP name " */
+        (void)snprintf(head + 1, sizeof head - 1, "%.*s", (int)bytes, line);
+        case_check(strstr(line, head) == NULL, "\"%s\" comes again", head + 1);
+    }
+    case_check(n > 100, "%d lines", n);
+    case_check(n > 0 && strstr(a.body, "\nInvocations ") != NULL && strstr(a.body, "\nInvocations{backend=") != NULL,
+               "\"Invocations\" of gateway and jobs");
+    web_free(&a);
+    case_end();
+}
+
 /* Two jobs serve one folder: each model is loaded in only one of them, and the two models in different jobs; requests
  * for a model that both have go to both. */
 static void two_jobs(const char *dir)
@@ -154,6 +179,7 @@ static void two_jobs(const char *dir)
     await("/metrics", "lockstep_gateway_backends 2");
     for (int i = 0; i < 12; i++)
         ask(i % 2 == 0 ? "one" : "two", 200, "\"text\":\", there was a\"");
+    check_heads();
     case_begin("two jobs behind a gateway: each model is loaded once, in a job of its own");
     for (int k = 0; k < 2; k++) {
         double here = serving_metric(&s[k], "model_loads_total");

@@ -199,6 +199,25 @@ static void metrics(const struct serving *s)
     case_end();
 }
 
+/* A model that leaves takes nothing from the totals of its place, so that a difference of two scrapes is right. */
+static void totals(const struct serving *s)
+{
+    static const char *const name[] = {"generation_tokens_total", "prompt_tokens_total", "request_success_total",
+                                       "engine_steps_total", "engine_step_seconds_total"};
+    double before[sizeof name / sizeof name[0]];
+    case_begin("totals stay when models are unloaded, on %d ranks", s->ranks);
+    case_check(zoo_answers_as(s, 2, &zoo.model[2]), "%s answers", zoo.model[2].name);
+    for (size_t k = 0; k < sizeof name / sizeof name[0]; k++)
+        before[k] = serving_metric(s, name[k]);
+    for (int i = 0; i < ZOO_GOOD; i++)
+        (void)zoo_operate(s, "unload", i, "");
+    for (size_t k = 0; k < sizeof name / sizeof name[0]; k++) {
+        double after = serving_metric(s, name[k]);
+        case_check(before[k] > 0 && after >= before[k], "%s: %g after %g", name[k], after, before[k]);
+    }
+    case_end();
+}
+
 /* The server runs warm-up requests before the model counts as loaded: three times two prompts of 16 tokens, with four
  * generated each. */
 static void warmups(const struct serving *s)
@@ -299,6 +318,7 @@ static void endpoint(int ranks, const char *size)
     warmups(&s);
     operations(&s);
     replaced(&s);
+    totals(&s);
     two_managers(&s);
     rounds(&s, 26);
     case_begin("shutdown of a server of many models, on %d ranks", ranks);

@@ -1,5 +1,5 @@
 /* tests/e2e/test_serve_network.c - access to `lockstep serve`: refused endpoints, CURVE with its keys and list of
- * clients, messages that are too large or have unexpected frames. */
+ * clients, messages that are too large or have unexpected frames, clients that hang up at once. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -142,6 +143,31 @@ static void curve(void)
     files_remove_dir(folder);
 }
 
+/* Health checks over TCP connect and hang up, many with a reset. */
+static void probes(void)
+{
+    const struct linger reset = {.l_onoff = 1};
+    case_begin("a client that hangs up without a byte is not a failed handshake, another protocol is");
+    double before = serving_metric(&s, "refused_connections_total");
+    for (int i = 0; i < 4; i++) {
+        int fd = talk_connect(s.endpoint);
+        if (i % 2 == 1)
+            (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        case_check(fd >= 0 && close(fd) == 0, "cannot connect to %s", s.endpoint);
+    }
+    (void)serving_metric(&s, "refused_connections_total"); /* a round of the server's loop */
+    double after = serving_metric(&s, "refused_connections_total");
+    case_check(after == before, "%g after %g", after, before);
+    int fd = talk_connect(s.endpoint);
+    case_check(fd >= 0 && write(fd, "GET / HTTP/1.1\r\n", 16) == 16 && close(fd) == 0, "cannot write");
+    double until = seconds_now() + 10;
+    while (serving_metric(&s, "refused_connections_total") == before && seconds_now() < until)
+        continue;
+    after = serving_metric(&s, "refused_connections_total");
+    case_check(after == before + 1, "%g after %g and a request by HTTP", after, before);
+    case_end();
+}
+
 /* The socket itself enforces the limit: ZeroMQ drops the connection without an answer. */
 static void too_large(void)
 {
@@ -197,6 +223,7 @@ static void too_large(void)
                serving_metric(&s, "bad_messages_total"), before);
     case_end();
     talk_close(&t);
+    probes();
     (void)serving_stop(&s);
 }
 
