@@ -194,7 +194,8 @@ def main():
     print("# answers to each: " + json.dumps(found))
     lines = log_lines(3 * len(PAIRS))
     if prefix != "":
-        unknown = [line for line in lines if not line["request_id"].startswith(prefix)]
+        # Without a method: refused before anything was read of it.
+        unknown = [line for line in lines if line["method"] != "" and not line["request_id"].startswith(prefix)]
         check("the proxy knows every request that arrived", unknown == [], unknown[:3])
     else:
         shown = sum(line["path"] == "/v1/models/smuggled" for line in lines)

@@ -19,12 +19,12 @@ case $which in
 nginx)
     # The proxy itself names all requests, whatever clients send.
     sed "s|listen 443 ssl http2|listen 127.0.0.1:$port|; /ssl_certificate/d; s|/run/lockstep-gateway|$dir|; s|/run/lockstep-nginx.pid|$dir/nginx.pid|
-         s|X-Request-Id \$request_id|X-Request-Id proxy-\$request_id|" packaging/proxy/nginx.conf >"$dir/nginx.conf"
+         s|default \$http_x_request_id;|default proxy-\$request_id;|; s|\"\" \$request_id;|\"\" proxy-\$request_id;|" packaging/proxy/nginx.conf >"$dir/nginx.conf"
     nginx -p "$dir" -c "$dir/nginx.conf" -g 'daemon off;' 2>"$dir/proxy.log" &
     proxy=$! prefix=proxy-
     ;;
 haproxy)
-    sed "s|bind :443 ssl.*|bind 127.0.0.1:$port|; s|/run/lockstep-gateway|$dir|; s|+X}o\\\\ |&proxy-|
+    sed "s|bind :443 ssl.*|bind 127.0.0.1:$port|; s|/run/lockstep-gateway|$dir|; s|+X}o\\\\ |&proxy-|; s| unless { req.hdr(x-request-id) -m found }||
          s|option abortonclose|&\n    http-reuse always|" packaging/proxy/haproxy.cfg >"$dir/haproxy.cfg"
     haproxy -db -f "$dir/haproxy.cfg" 2>"$dir/proxy.log" &
     proxy=$! prefix=proxy-
