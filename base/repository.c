@@ -89,11 +89,11 @@ static bool cached_folder(char path[PATH_MAX], const char *name)
                        : join(path, "%s/" PREFIX "%.*s--%s", cache, (int)(cut - name), name, cut + 1);
 }
 
-/* The commit that refs/main names; false: there is none. */
-static bool read_main(char commit[LONGEST_COMMIT + 1], const char *folder)
+/* The commit that a file of refs/ names; false: there is none. */
+static bool read_reference(char commit[LONGEST_COMMIT + 1], const char *folder, const char *name)
 {
     char path[PATH_MAX];
-    FILE *f = join(path, "%s/refs/main", folder) ? fopen(path, "re") : NULL;
+    FILE *f = join(path, "%s/refs/%s", folder, name) ? fopen(path, "re") : NULL;
     bool found = f != NULL && fscanf(f, "%64[0-9a-zA-Z]", commit) == 1;
     if (f != NULL)
         (void)fclose(f);
@@ -118,15 +118,33 @@ static int only_revision(char commit[LONGEST_COMMIT + 1], const char *folder)
     return n;
 }
 
-static int take_revision(struct repository *found, const char *folder, struct err *e)
+/* Finds the commit of a branch, a tag, or of itself. */
+static int find_commit(char commit[LONGEST_COMMIT + 1], const char *name, const char *folder, const char *revision,
+                       struct err *e)
+{
+    char path[PATH_MAX];
+    if (revision[0] == '\0' || revision[0] == '/' || strstr(revision, "..") != NULL || strlen(revision) > 200)
+        return ERR(e, ERR_USAGE, "--revision: found \"%.200s\", expected a branch, a tag or a commit", revision);
+    if (read_reference(commit, folder, revision))
+        return 0;
+    if (strlen(revision) > LONGEST_COMMIT || strchr(revision, '/') != NULL ||
+        !join(path, "%s/snapshots/%s", folder, revision) || !is_folder(path))
+        return ERR(e, ERR_IO, "%s: no revision %s in %s: hf download %s --revision %s", name, revision, folder, name,
+                   revision);
+    (void)snprintf(commit, LONGEST_COMMIT + 1, "%s", revision);
+    return 0;
+}
+
+static int take_revision(struct repository *found, const char *folder, const char *revision, struct err *e)
 {
     char commit[LONGEST_COMMIT + 1] = "", config[PATH_MAX];
-    int n = read_main(commit, folder) ? 1 : only_revision(commit, folder);
+    int n = revision != NULL || read_reference(commit, folder, "main") ? 1 : only_revision(commit, folder);
     if (n != 1)
-        return ERR(
-            e, ERR_INPUT,
-            "%s: %d revisions and no refs/main that names one, expected the folder of a revision: %s/snapshots/...",
-            found->name, n, folder);
+        return ERR(e, ERR_INPUT,
+                   "%s: %d revisions and no refs/main that names one, expected --revision, or one of %s/snapshots/",
+                   found->name, n, folder);
+    if (revision != NULL && find_commit(commit, found->name, folder, revision, e) != 0)
+        return -1;
     if (!join(found->folder, "%s/snapshots/%s", folder, commit) || !join(config, "%s/config.json", found->folder))
         return ERR(e, ERR_INPUT, "%s: the path of its folder in the cache is too long", found->name);
     if (!files_present(config))
@@ -135,20 +153,22 @@ static int take_revision(struct repository *found, const char *folder, struct er
     return 1;
 }
 
-int repository_find(struct repository *found, const char *model, struct err *e)
+int repository_find(struct repository *found, const char *model, const char *revision, struct err *e)
 {
     char cached[PATH_MAX], below[PATH_MAX];
     *found = (struct repository){.name = ""};
     if (is_folder(model)) {
         bool there = join(below, "%s/snapshots", model) && is_folder(below) && join(below, "%s/config.json", model) &&
                      !files_present(below);
-        return there && name_of_folder(found->name, sizeof found->name, model) ? take_revision(found, model, e) : 0;
+        return there && name_of_folder(found->name, sizeof found->name, model)
+                   ? take_revision(found, model, revision, e)
+                   : 0;
     }
     if (!is_name(model) || strlen(model) >= sizeof found->name || !cached_folder(cached, model))
         return 0;
     (void)snprintf(found->name, sizeof found->name, "%s", model);
     if (is_folder(cached))
-        return take_revision(found, cached, e);
+        return take_revision(found, cached, revision, e);
     (void)snprintf(found->folder, sizeof found->folder, "%s", cached);
     return 0;
 }

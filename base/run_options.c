@@ -14,6 +14,7 @@ static const struct opt model_rows[] = {
          "Hugging Face folder: config.json, *.safetensors, tokenizer.json; or OWNER/NAME, a repository in the Hub's "
          "local "
          "cache (HF_HUB_CACHE, HF_HOME), as hf download leaves it"),
+    TEXT("revision", "NAME", revision, "with --model OWNER/NAME: this branch, tag or commit (default main)"),
     INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
             "ranks that share one model (default: all). A smaller number makes replicas, each a whole model, for "
             "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each replica. It must divide the "
@@ -191,13 +192,17 @@ static int64_t smaller(int64_t a, int64_t b)
 int run_find_model(struct run_options *o, struct err *e)
 {
     static struct repository found;
-    if (o->model == NULL)
+    if (o->model == NULL && o->revision == NULL)
         return 0;
-    int rc = repository_find(&found, o->model, e);
+    int rc = o->model != NULL ? repository_find(&found, o->model, o->revision, e) : 0;
     if (rc == 0 && strchr(found.name, '/') != NULL)
         return ERR(e, ERR_IO,
                    "%s: no such folder, and no repository of this name in the Hub's cache (%s): hf download %s",
                    o->model, found.folder, o->model);
+    if (rc == 0 && o->revision != NULL)
+        return ERR(e, ERR_USAGE,
+                   "--revision belongs to --model OWNER/NAME, a repository in the Hub's cache; found %s%s",
+                   o->model != NULL ? "the folder " : "no --model", o->model != NULL ? o->model : "");
     if (rc != 1)
         return rc;
     o->model = found.folder;

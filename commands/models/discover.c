@@ -120,7 +120,7 @@ static bool look_at_repository(struct folder_search *s, const char *name, struct
     struct repository found;
     struct err why = {0};
     int n = snprintf(path, sizeof path, "%s/%s", s->dir, name);
-    int rc = n > 0 && n < (int)sizeof path ? repository_find(&found, path, &why) : 0;
+    int rc = n > 0 && n < (int)sizeof path ? repository_find(&found, path, NULL, &why) : 0;
     if (rc == 0)
         return false;
     if (rc < 0 || !is_good_name(found.name))

@@ -105,7 +105,7 @@ static int read_config(struct draft_wishes *w, const char *text, struct err *e)
 static int find_folder(struct draft_wishes *w, struct err *e)
 {
     struct repository found;
-    int rc = w->folder[0] != '\0' ? repository_find(&found, w->folder, e) : 0;
+    int rc = w->folder[0] != '\0' ? repository_find(&found, w->folder, NULL, e) : 0;
     if (rc == 1 && strlen(found.folder) >= sizeof w->folder)
         return ERR(e, ERR_USAGE, "draft model %s: the path of its folder in the Hub's cache is too long", found.name);
     if (rc == 1)

@@ -30,6 +30,8 @@ static const struct bad_start cases[] = {
     {"no model", .argument = {"generate", "--prompt", "a", NULL}, .status = ERR_USAGE, .words = {"--model"}},
     {"the name of a repository", .argument = {"generate", "--model", "meta-llama/Llama-3.2-1B", "--prompt", "a", NULL},
      .status = ERR_IO, .words = {"no such folder", "Hub's cache", "hf download meta-llama/Llama-3.2-1B"}},
+    {"a revision of a folder", .argument = {GENERATE, "--prompt", "a", "--revision", "v1", NULL}, .status = ERR_USAGE,
+     .words = {"--revision belongs to --model OWNER/NAME", "found the folder "}},
     {"a missing folder", .argument = {"generate", "--model", "./meta-llama/x", "--prompt", "a", NULL}, .status = ERR_IO,
      .words = {"./meta-llama/x: cannot open the folder: No such file"}},
     {"no prompt", .argument = {GENERATE, NULL}, .status = ERR_USAGE,

@@ -61,7 +61,7 @@ static void expect_found(const char *model, const char *name, const char *below)
     struct err e = {0};
     char folder[600];
     (void)snprintf(folder, sizeof folder, "%s/%s", cache, below);
-    assert_int_equal(repository_find(&found, model, &e), 1);
+    assert_int_equal(repository_find(&found, model, NULL, &e), 1);
     assert_string_equal(found.name, name);
     assert_string_equal(found.folder, folder);
 }
@@ -78,7 +78,7 @@ static void names_are_found(void **state)
     (void)snprintf(below, sizeof below, "%s/hub", home);
     assert_return_code(symlink(cache, below), 0);
     struct err e = {0};
-    assert_int_equal(repository_find(&found, "gpt2", &e), 1);
+    assert_int_equal(repository_find(&found, "gpt2", NULL, &e), 1);
     assert_non_null(strstr(found.folder, "/hub/models--gpt2/snapshots/aa"));
     assert_return_code(unlink(below), 0);
     files_remove_dir(home);
@@ -94,7 +94,7 @@ static void folders_are_found(void **state)
     expect_found(path, "Qwen/Qwen3-8B", QWEN "/snapshots/" HASH);
     struct err e = {0};
     (void)snprintf(path, sizeof path, "%s/" QWEN "/snapshots/" HASH, cache); /* a model's folder is used as it is */
-    assert_int_equal(repository_find(&found, path, &e), 0);
+    assert_int_equal(repository_find(&found, path, NULL, &e), 0);
     assert_string_equal(found.folder, "");
 }
 
@@ -104,10 +104,10 @@ static void others_are_not(void **state)
     struct err e = {0};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        assert_int_equal(repository_find(&found, names[i], &e), 0);
+        assert_int_equal(repository_find(&found, names[i], NULL, &e), 0);
         assert_string_equal(found.folder, "");
     }
-    assert_int_equal(repository_find(&found, "Qwen/Qwen3-9B", &e), 0); /* looked for, and not there */
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-9B", NULL, &e), 0); /* looked for, and not there */
     assert_non_null(strstr(found.folder, "/models--Qwen--Qwen3-9B"));
 }
 
@@ -116,26 +116,45 @@ static void revisions_must_be_known(void **state)
     struct err e = {0};
     (void)state;
     make_folder("models--gpt2/snapshots/bb");
-    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    assert_int_equal(repository_find(&found, "gpt2", NULL, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, "gpt2: 2 revisions", "/models--gpt2/snapshots/");
     make_folder("models--gpt2/refs");
     write_at("models--gpt2/refs", "main", "bb");
     e = (struct err){0};
-    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    assert_int_equal(repository_find(&found, "gpt2", NULL, &e), -1);
     EXPECT_PARTS(&e, ERR_IO, "no config.json", "/snapshots/bb", "hf download gpt2");
     write_at("models--gpt2/refs", "main", "../../../etc"); /* no commit */
     e = (struct err){0};
-    assert_int_equal(repository_find(&found, "gpt2", &e), -1);
+    assert_int_equal(repository_find(&found, "gpt2", NULL, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, "2 revisions");
+}
+
+static void revisions_are_chosen(void **state)
+{
+    static const char *const bad[] = {"", "/etc", "a/../../b"};
+    struct err e = {0};
+    (void)state;
+    write_at(QWEN "/refs", "v1", "older");
+    write_at(QWEN "/snapshots/older", "config.json", "{}");
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", "v1", &e), 1); /* a tag or a branch */
+    assert_non_null(strstr(found.folder, "/snapshots/older"));
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", "older", &e), 1); /* a commit */
+    assert_non_null(strstr(found.folder, "/snapshots/older"));
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", "v2", &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "no revision v2", "hf download Qwen/Qwen3-8B --revision v2");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        e = (struct err){0};
+        assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", bad[i], &e), -1);
+        EXPECT_PARTS(&e, ERR_USAGE, "--revision", "a branch, a tag or a commit");
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_found),
-        cmocka_unit_test(folders_are_found),
-        cmocka_unit_test(others_are_not),
-        cmocka_unit_test(revisions_must_be_known),
+        cmocka_unit_test(names_are_found),      cmocka_unit_test(folders_are_found),
+        cmocka_unit_test(others_are_not),       cmocka_unit_test(revisions_must_be_known),
+        cmocka_unit_test(revisions_are_chosen),
     };
     return cmocka_run_group_tests(tests, open_cache, close_cache);
 }
