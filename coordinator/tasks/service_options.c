@@ -20,7 +20,8 @@ static const struct opt rows[] = {
             "sequences that run at once, if the KV cache has room (default 1024 on GPUs, 256 on CPUs and with several "
             "models; at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", run.max_batch, 1, 4096, -1, "the same under vLLM's name"),
-    TEXT("served-model-name", "NAME", served_name, "the model's name to clients (default: the folder's)"),
+    TEXT("served-model-name", "NAME", served_name,
+         "the model's name to clients (default: the folder's or the repository's)"),
     TEXT("chat-template", "NAME|FILE", chat_template,
          "the chat template for all chats: one of the model's own by its name, or a Jinja file (default: the model's)"),
     {"max-reply-bytes", "BYTES", OPT_BYTES, AT(max_reply_bytes), 1 << 16, (int64_t)1 << 34, 32 << 20, NULL,

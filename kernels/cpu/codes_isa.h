@@ -144,7 +144,15 @@ struct FN(scales) {
     float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
 };
 
-TARGET INLINE void FN(open_group)(struct FN(group) * g, const struct FN(scales) * s, enum codes codes, int i)
+/* Is the zero of these codes always 128? Its product with a scale is exact then, so that a fused sum, code x scale -
+ * 128 x scale, is rounded once, as (code - 128) x scale is. codes and zeros are constants. */
+INLINE bool FN(fuses_zero)(enum codes codes, bool zeros)
+{
+    return ISA > 128 && codes == CODES_INT8 && !zeros;
+}
+
+TARGET INLINE void FN(open_group)(struct FN(group) * g, const struct FN(scales) * s, enum codes codes, bool zeros,
+                                  int i)
 {
     UNROLL for (int r = 0; r < TILE_R; r++)
     {
@@ -153,19 +161,22 @@ TARGET INLINE void FN(open_group)(struct FN(group) * g, const struct FN(scales) 
             g->table[r] = FN(table_of)(codes, s->zero[r][i], s->scale[r][i]);
 #endif
         g->scale[r] = s->scale[r][i];
-        g->zero[r] = s->zero[r][i];
+        g->zero[r] = FN(fuses_zero)(codes, zeros) ? -128 * s->scale[r][i] : s->zero[r][i];
     }
     (void)codes;
 }
 
 /* LANES weights of row r of the group from column c on, and activations in the same order. */
-TARGET INLINE FN(vec) FN(weights_of)(const struct FN(group) * g, int r, const uint8_t *row, enum codes codes, size_t c)
+TARGET INLINE FN(vec)
+    FN(weights_of)(const struct FN(group) * g, int r, const uint8_t *row, enum codes codes, bool zeros, size_t c)
 {
 #if ISA == 512
     if (FN(looks_up)(codes))
         return FN(look_up)(row, g->table[r], c);
 #endif
     FN(vec) v = FN(decode)(row, codes, c);
+    if (FN(fuses_zero)(codes, zeros))
+        return v * g->scale[r] + g->zero[r];
     if (codes == CODES_INT8 || codes == CODES_INT4)
         v -= g->zero[r];
     return v * g->scale[r];
@@ -195,9 +206,10 @@ TARGET INLINE FN(vec) FN(sum_of)(FN(vec) v, enum codes codes)
 #include "kernels/cpu/lines_isa.h"
 #endif
 
-/* tile (see matmul_isa.h) over columns [begin, n_cols) of rows of codes, whose groups are multiples of 16 columns. */
+/* tile (see matmul_isa.h) over columns [begin, n_cols) of rows of codes, whose groups are multiples of 16 columns;
+ * zeros, a constant: groups may have zeros of their own. */
 TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, const int *row,
-                                  enum codes codes, int n_t, int begin, int n_cols)
+                                  enum codes codes, bool zeros, int n_t, int begin, int n_cols)
 {
     FN(vec) s[TILE_T][TILE_R][PARTS];
     struct FN(scales) scales;
@@ -219,7 +231,7 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
             for (int r = 0; r < TILE_R; r++)
                 FN(take_scales)(scales.scale[r], scales.zero[r], m, row[r], group, left < SCALES ? left : SCALES);
         struct FN(group) g;
-        FN(open_group)(&g, &scales, codes, i);
+        FN(open_group)(&g, &scales, codes, zeros, i);
         while (c < end) {
             if (c >= asked) {
                 UNROLL for (int r = 0; r < TILE_R; r++)
@@ -231,7 +243,7 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
                 {
                     FN(vec) weight[TILE_R];
                     UNROLL for (int r = 0; r < TILE_R; r++) weight[r] =
-                        FN(weights_of)(&g, r, w[r], codes, (size_t)(c + p * LANES));
+                        FN(weights_of)(&g, r, w[r], codes, zeros, (size_t)(c + p * LANES));
                     UNROLL for (int t = 0; t < n_t; t++)
                     {
                         FN(vec) value = FN(values_of)(x[t] + c + p * LANES, codes);
@@ -262,21 +274,25 @@ TARGET static void FN(stream_codes)(float *sum, const float *const *x, const str
     if (begin > 0 && begin == n_cols)
         return;
     if (n_t == 1 && codes == CODES_E4M3)
-        FN(tile_codes)(sum, x, m, row, CODES_E4M3, 1, begin, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E4M3, true, 1, begin, n_cols);
+    else if (n_t == 1 && codes == CODES_INT8 && m->zeros == NULL)
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, false, 1, begin, n_cols);
     else if (n_t == 1 && codes == CODES_INT8)
-        FN(tile_codes)(sum, x, m, row, CODES_INT8, 1, begin, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, true, 1, begin, n_cols);
     else if (n_t == 1 && codes == CODES_INT4)
-        FN(tile_codes)(sum, x, m, row, CODES_INT4, 1, begin, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT4, true, 1, begin, n_cols);
     else if (n_t == 1)
-        FN(tile_codes)(sum, x, m, row, CODES_E2M1, 1, begin, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E2M1, true, 1, begin, n_cols);
     else if (codes == CODES_E4M3)
-        FN(tile_codes)(sum, x, m, row, CODES_E4M3, TILE_T, 0, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E4M3, true, TILE_T, 0, n_cols);
+    else if (codes == CODES_INT8 && m->zeros == NULL)
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, false, TILE_T, 0, n_cols);
     else if (codes == CODES_INT8)
-        FN(tile_codes)(sum, x, m, row, CODES_INT8, TILE_T, 0, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, true, TILE_T, 0, n_cols);
     else if (codes == CODES_INT4)
-        FN(tile_codes)(sum, x, m, row, CODES_INT4, TILE_T, 0, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT4, true, TILE_T, 0, n_cols);
     else
-        FN(tile_codes)(sum, x, m, row, CODES_E2M1, TILE_T, 0, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E2M1, true, TILE_T, 0, n_cols);
 }
 
 /* Columns [begin, end), multiples of 16, of a row as floats. */
