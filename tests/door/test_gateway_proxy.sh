@@ -31,10 +31,11 @@ proxied() {
     check "$name: the log has the client's address" "$(tail -2 "$dir/access.log")" \
         grep -q "\"forwarded_for\":\"127.0.0.1\".*\"mine-$name\"" "$dir/access.log"
     # A story that does not end: its first event arrives while the rest is generated, and disconnecting ends it.
-    curl -skNm 5 "$url/v1/completions" -d '{"prompt": "Once", "max_tokens": 900000, "ignore_eos": true, "stream": true}' >"$dir/stream" &
-    for _ in $(seq 100); do [ -s "$dir/stream" ] && break; sleep 0.1; done
+    curl -skNm 60 "$url/v1/completions" -d '{"prompt": "Once", "max_tokens": 900000, "ignore_eos": true, "stream": true}' >"$dir/stream" &
+    for _ in $(seq 300); do grep -qs '^data: {' "$dir/stream" && break; sleep 0.1; done
     check "$name: the first event of a stream that goes on" "$(head -c 300 "$dir/stream")" grep -q '^data: {' "$dir/stream"
-    wait $!
+    kill $!
+    wait $! 2>/dev/null
     for _ in $(seq 100); do [ "$(running)" = 0 ] && break; sleep 0.1; done
     check "$name: a client that left is cancelled" "running: $(running)" [ "$(running)" = 0 ]
     text=$(printf 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n' |
