@@ -2,6 +2,7 @@
 #include "tests/unit/unit.h"
 
 #include "base/repository.h"
+#include "commands/models/discover.h"
 #include "coordinator/drafts/draft_options.h"
 #include "tests/support/files.h"
 
@@ -128,6 +129,22 @@ static void what_exists_is_no_name(void **state)
     assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", &e), 0);
     assert_string_equal(found.folder, "");
     assert_return_code(chdir(before), 0);
+}
+
+/* The folder gpt2 has the name of the repository gpt2. */
+static void names_of_a_folder_are_taken_once(void **state)
+{
+    struct err e = {0};
+    struct discovered all;
+    (void)state;
+    write_at("gpt2", "config.json", "{}");
+    assert_int_equal(discover_models(cache, false, &all, &e), 0);
+    assert_int_equal(all.n, 2);
+    assert_string_equal(all.name[0], "Qwen/Qwen3-8B");
+    assert_string_equal(all.below[0], QWEN "/snapshots/" HASH);
+    assert_string_equal(all.name[1], "gpt2");
+    assert_null(all.below[1]);
+    discover_close(&all);
 }
 
 /* With --speculative off nothing is looked for. */
