@@ -86,9 +86,7 @@ static void config_olmoe(struct model_config *m, const struct config *c)
     m->experts.ffn = m->ffn;
     for (int i = 0; i < m->n_layers; i++)
         m->layer[i].experts = true;
-    if (config_has(c, "clip_qkv"))
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"clip_qkv\" is %g, expected null: limits of q, k and v are not implemented",
-            c->what, config_real(c, "clip_qkv", 0, 0, 1e6));
+    llama_refuse_clip(c);
 }
 
 const struct family family_mixtral = {"mixtral",    "MixtralFor",  "model.",      config_mixtral,
