@@ -1,4 +1,4 @@
-/* base/repository.c - see hub.h. */
+/* base/repository.c - see repository.h. */
 #include "base/repository.h"
 #include "base/environment.h"
 #include "base/files.h"
@@ -153,22 +153,29 @@ static int take_revision(struct repository *found, const char *folder, const cha
     return 1;
 }
 
+static bool is_of_repository(const char *folder)
+{
+    char below[PATH_MAX];
+    return join(below, "%s/snapshots", folder) && is_folder(below) && join(below, "%s/config.json", folder) &&
+           !files_present(below);
+}
+
 int repository_find(struct repository *found, const char *model, const char *revision, struct err *e)
 {
-    char cached[PATH_MAX], below[PATH_MAX];
+    char cached[PATH_MAX];
+    struct stat info;
     *found = (struct repository){.name = ""};
-    if (is_folder(model)) {
-        bool there = join(below, "%s/snapshots", model) && is_folder(below) && join(below, "%s/config.json", model) &&
-                     !files_present(below);
-        return there && name_of_folder(found->name, sizeof found->name, model)
+    if (stat(model, &info) == 0)
+        return is_of_repository(model) && name_of_folder(found->name, sizeof found->name, model)
                    ? take_revision(found, model, revision, e)
                    : 0;
-    }
     if (!is_name(model) || strlen(model) >= sizeof found->name || !cached_folder(cached, model))
         return 0;
     (void)snprintf(found->name, sizeof found->name, "%s", model);
     if (is_folder(cached))
         return take_revision(found, cached, revision, e);
-    (void)snprintf(found->folder, sizeof found->folder, "%s", cached);
-    return 0;
+    if (strchr(model, '/') == NULL)
+        return 0;
+    return ERR(e, ERR_IO, "%s: no such folder, and no repository of this name in the Hub's cache (%s): hf download %s",
+               model, cached, model);
 }

@@ -11,11 +11,10 @@ struct repository {
     char folder[PATH_MAX]; /* the revision's: CACHE/models--Qwen--Qwen3-8B/snapshots/HASH */
 };
 
-/* Look for `model` as a repository's folder in a cache (.../models--OWNER--NAME), or, unless a folder of that name
- * exists, as the name of a repository in the cache that HF_HUB_CACHE or HF_HOME names (default:
- * ~/.cache/huggingface/hub). revision: a branch, a tag or a commit;
- * NULL: refs/main, or the only one. 1: found; 0: it is neither, and *found
- * has what was looked for in `folder`, "" if nothing; -1 and *e: no revision can be taken. */
+/* Look for `model` as a repository's folder in a cache (.../models--OWNER--NAME), or, unless a file or folder of that
+ * name exists, as the name of a repository in the cache that HF_HUB_CACHE or HF_HOME names (default:
+ * ~/.cache/huggingface/hub). revision: a branch, a tag or a commit; NULL: refs/main, or the only one. 1: found; 0: it
+ * is neither; -1 and *e: no revision can be taken, or an OWNER/NAME is nowhere. */
 int repository_find(struct repository *found, const char *model, const char *revision, struct err *e);
 
 #endif

@@ -3,8 +3,6 @@
 #include "base/opt_rows.h"
 #include "base/repository.h"
 
-#include <string.h>
-
 #define AT(member) offsetof(struct run_options, member)
 
 #define INVARIANT_TOKENS 65536
@@ -12,8 +10,7 @@
 static const struct opt model_rows[] = {
     TEXT("model", "DIR", model,
          "Hugging Face folder: config.json, *.safetensors, tokenizer.json; or OWNER/NAME, a repository in the Hub's "
-         "local "
-         "cache (HF_HUB_CACHE, HF_HOME), as hf download leaves it"),
+         "local cache (HF_HUB_CACHE, HF_HOME), as hf download leaves it"),
     TEXT("revision", "NAME", revision, "with --model OWNER/NAME: this branch, tag or commit (default main)"),
     INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
             "ranks that share one model (default: all). A smaller number makes replicas, each a whole model, for "
@@ -195,10 +192,6 @@ int run_find_model(struct run_options *o, struct err *e)
     if (o->model == NULL && o->revision == NULL)
         return 0;
     int rc = o->model != NULL ? repository_find(&found, o->model, o->revision, e) : 0;
-    if (rc == 0 && strchr(found.name, '/') != NULL)
-        return ERR(e, ERR_IO,
-                   "%s: no such folder, and no repository of this name in the Hub's cache (%s): hf download %s",
-                   o->model, found.folder, o->model);
     if (rc == 0 && o->revision != NULL)
         return ERR(e, ERR_USAGE,
                    "--revision belongs to --model OWNER/NAME, a repository in the Hub's cache; found %s%s",

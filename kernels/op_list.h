@@ -105,7 +105,7 @@ STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv,
                                int n_tokens),
      (q, squares, qkv, heads, kv, n_tokens))
 /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
- * rotation (rope NULL: none), then k and v into the cache.
+ * rotation (rope NULL: none; with norms->rotated before the norms), then k and v into the cache.
  * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of E4M3 codes (heads->kv_scales):
  * those nearest to k and v divided by their scales. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,

@@ -22,8 +22,7 @@ enum position_kind {
 /* The properties in which layers may differ. */
 struct model_layer {
     int window;         /* sliding window in tokens; 0: full attention */
-    int chunk;          /* positions are cut into chunks of this many tokens, and a token sees only its own chunk; 0: no
-                  chunks */
+    int chunk;          /* positions are cut into chunks of this many, and a token sees only its own; 0: no chunks */
     bool unrotated;     /* no rotation in this layer, though the model has one */
     bool experts;       /* its MLP is a mixture of experts, otherwise a dense one */
     struct xielu xielu; /* ACTIVATION_XIELU only */

@@ -123,8 +123,8 @@ static bool look_at_repository(struct folder_search *s, const char *name, struct
     int rc = n > 0 && n < (int)sizeof path ? repository_find(&found, path, NULL, &why) : 0;
     if (rc == 0)
         return false;
-    if (rc < 0 || !is_good_name(found.name))
-        warn(s, name, rc < 0 ? why.text : "the name of its model has 128 bytes or more");
+    if (rc < 0)
+        warn(s, name, why.text);
     else
         (void)add_model(s, found.name, strlen(found.name), NULL, found.folder + strlen(s->dir) + 1, e);
     return true;
@@ -154,14 +154,19 @@ static int look_at(struct folder_search *s, const char *name, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* By name; a folder before archives, "x.tar" before "x.tar.gz". */
+static int order_of(const struct model *m)
+{
+    return m->archive != NULL ? 2 : m->below != NULL;
+}
+
+/* By name; a folder before a repository, and this before archives, "x.tar" before "x.tar.gz". */
 static int compare(const void *a, const void *b)
 {
     const struct model *x = a, *y = b;
     int order = strcmp(x->name, y->name);
-    if (order != 0 || x->archive == NULL || y->archive == NULL)
-        return order != 0 ? order : (x->archive != NULL) - (y->archive != NULL);
-    return strcmp(x->archive, y->archive);
+    if (order == 0)
+        order = order_of(x) - order_of(y);
+    return order != 0 || x->archive == NULL ? order : strcmp(x->archive, y->archive);
 }
 
 static void read_folder(struct folder_search *s, struct err *e)
@@ -189,7 +194,7 @@ static void take_first(struct folder_search *s, struct discovered *d)
     for (int i = 0; i < s->n; i++) {
         struct model *m = &s->model[i];
         if (d->n > 0 && strcmp(d->name[d->n - 1], m->name) == 0) {
-            warn(s, m->archive, "there is a folder or another archive of this name");
+            warn(s, m->archive != NULL ? m->archive : m->below, "there is a folder or another archive of this name");
             free(m->name);
             free(m->archive);
             free(m->below);

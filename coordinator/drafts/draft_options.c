@@ -124,8 +124,6 @@ static int read_wishes(struct draft_wishes *w, const struct run_options *o, stru
         (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
     if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
         return -1;
-    if (find_folder(w, e) != 0)
-        return -1;
     if (w->folder[0] != '\0' && w->shared)
         return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"suffix\" in " CONFIG ": expected one of them");
     if ((w->folder[0] != '\0' || w->kind == DRAFT_LAYER) && (w->longest > 0 || w->shortest > 0))
@@ -157,7 +155,7 @@ int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, s
 {
     struct draft_wishes w;
     folder[0] = '\0';
-    if (read_active_wishes(&w, o, e) != 0)
+    if (read_active_wishes(&w, o, e) != 0 || find_folder(&w, e) != 0)
         return -1;
     memcpy(folder, w.folder, DRAFT_FOLDER_BYTES);
     return 0;

@@ -9,7 +9,8 @@
 /* The longest path of a draft model's folder, with its NUL. */
 #define DRAFT_FOLDER_BYTES 4096
 
-/* The folder of the draft model, "" if none is requested. ERR_USAGE as draft_rules. */
+/* The folder of the draft model, also of one in the Hub's cache (base/repository.h); "" if none is requested. ERR_USAGE
+ * as draft_rules. */
 int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e);
 
 /* The kind of drafter from "method", if given: decided by the folder's contents, or a layer of the model's own

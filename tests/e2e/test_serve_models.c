@@ -482,7 +482,6 @@ static void left_while_reading(void)
     case_end();
 }
 
-/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; with it no failures of ranks are tested. */
 /* A link without a target among the models is named, and no model. */
 static void link_to_nothing(void)
 {
@@ -502,6 +501,7 @@ static void link_to_nothing(void)
     case_end();
 }
 
+/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; with it no failures of ranks are tested. */
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;

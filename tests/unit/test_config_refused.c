@@ -2,6 +2,7 @@
 #include "tests/unit/checkpoint_folder.h"
 #include "tests/unit/config_texts.h"
 
+#include "partition/families.h"
 #include "partition/model.h"
 
 static struct model_config m; /* too large for the stack: each layer takes kilobytes */
@@ -273,12 +274,41 @@ static void folders(void **state)
     folder_remove(&f);
 }
 
+/* All names fit into the list of messages, or those that resemble a name. */
+static void family_list(void **state)
+{
+    char names[FAMILY_NAMES_BYTES], some[100];
+    int n = 0;
+    (void)state;
+    int n_all = family_names(names, sizeof names, NULL);
+    for (char *rest = names, *name; (name = strtok_r(rest, ", ", &rest)) != NULL; n++) {
+        assert_non_null(family_find(name));
+        assert_string_equal(family_find(name)->model_type, name);
+        assert_true(strlen(name) < sizeof m.model_type);
+    }
+    assert_int_equal(n, n_all); /* all names fit */
+    assert_true(n >= 50);
+    assert_int_equal(family_names(some, sizeof some, "gpt_neo"), family_names(some, sizeof some, "gpt_x"));
+    assert_string_equal(some, "gpt_neox, gpt_oss, gpt_neo");
+    assert_int_equal(family_names(some, 20, "gpt_x"), 3); /* what fits */
+    assert_string_equal(some, "gpt_neox, gpt_oss");
+    assert_int_equal(family_names(some, sizeof some, "zzz"), 0);
+    assert_string_equal(some, "");
+    assert_null(family_find("bert"));
+    assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
+    assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);
+    assert_ptr_equal(family_of_architecture("Gemma3ForCausalLM"), &family_gemma3_text);
+    assert_ptr_equal(family_of_architecture("Gemma3ForConditionalGeneration"), &family_gemma3);
+    assert_null(family_of_architecture("BertForMaskedLM"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refused),
         cmocka_unit_test(long_strings),
         cmocka_unit_test(folders),
+        cmocka_unit_test(family_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -214,9 +214,9 @@ static void options_name_a_draft_model(void **state)
     expect_folder(o, "small");
     o.speculative = SPECULATIVE_OFF;
     expect_folder(o, "");
-    expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
-    expect_folder(CONFIG("{\"method\": \"eagle3\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
-    expect_folder(CONFIG("{\"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"/a/b\", \"num_speculative_tokens\": 2}"), "/a/b");
+    expect_folder(CONFIG("{\"method\": \"eagle3\", \"model\": \"/a/b\", \"num_speculative_tokens\": 2}"), "/a/b");
+    expect_folder(CONFIG("{\"model\": \"/a/b\", \"num_speculative_tokens\": 2}"), "/a/b");
     expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
 }
 

@@ -2,6 +2,8 @@
 #include "tests/unit/unit.h"
 
 #include "base/repository.h"
+#include "commands/models/discover.h"
+#include "coordinator/drafts/draft_options.h"
 #include "tests/support/files.h"
 
 #include <stdio.h>
@@ -107,8 +109,61 @@ static void others_are_not(void **state)
         assert_int_equal(repository_find(&found, names[i], NULL, &e), 0);
         assert_string_equal(found.folder, "");
     }
-    assert_int_equal(repository_find(&found, "Qwen/Qwen3-9B", NULL, &e), 0); /* looked for, and not there */
-    assert_non_null(strstr(found.folder, "/models--Qwen--Qwen3-9B"));
+    assert_int_equal(repository_find(&found, "gpt3", NULL, &e), 0);
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-9B", NULL, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "no such folder", "/models--Qwen--Qwen3-9B)", "hf download Qwen/Qwen3-9B");
+}
+
+/* Files and folders of the same name come first. */
+static void what_exists_is_no_name(void **state)
+{
+    char before[600];
+    struct err e = {0};
+    (void)state;
+    assert_non_null(getcwd(before, sizeof before));
+    assert_return_code(chdir(cache), 0);
+    make_folder("gpt2");
+    make_folder("Qwen");
+    write_at("Qwen", "Qwen3-8B", "");
+    assert_int_equal(repository_find(&found, "gpt2", NULL, &e), 0);
+    assert_int_equal(repository_find(&found, "Qwen/Qwen3-8B", NULL, &e), 0);
+    assert_string_equal(found.folder, "");
+    assert_return_code(chdir(before), 0);
+}
+
+/* The folder gpt2 has the name of the repository gpt2. */
+static void names_of_a_folder_are_taken_once(void **state)
+{
+    struct err e = {0};
+    struct discovered all;
+    (void)state;
+    write_at("gpt2", "config.json", "{}");
+    assert_int_equal(discover_models(cache, false, &all, &e), 0);
+    assert_int_equal(all.n, 2);
+    assert_string_equal(all.name[0], "Qwen/Qwen3-8B");
+    assert_string_equal(all.below[0], QWEN "/snapshots/" HASH);
+    assert_string_equal(all.name[1], "gpt2");
+    assert_null(all.below[1]);
+    discover_close(&all);
+}
+
+/* With --speculative off nothing is looked for. */
+static void drafts_are_found(void **state)
+{
+    char folder[DRAFT_FOLDER_BYTES];
+    struct guess_rules rules;
+    struct err e = {0};
+    struct run_options o = {.draft_model = "Qwen/Qwen3-8B", .num_speculative_tokens = 4};
+    (void)state;
+    assert_int_equal(draft_folder(folder, &o, &e), 0);
+    assert_non_null(strstr(folder, QWEN "/snapshots/" HASH));
+    o.draft_model = "Qwen/Qwen3-9B";
+    assert_int_equal(draft_folder(folder, &o, &e), -1);
+    EXPECT_PARTS(&e, ERR_IO, "hf download Qwen/Qwen3-9B");
+    e = (struct err){0};
+    o.speculative = SPECULATIVE_OFF;
+    assert_int_equal(draft_folder(folder, &o, &e), 0);
+    assert_int_equal(draft_rules(&rules, &o, &e), 0);
 }
 
 static void revisions_must_be_known(void **state)
@@ -152,9 +207,10 @@ static void revisions_are_chosen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_found),      cmocka_unit_test(folders_are_found),
-        cmocka_unit_test(others_are_not),       cmocka_unit_test(revisions_must_be_known),
-        cmocka_unit_test(revisions_are_chosen),
+        cmocka_unit_test(names_are_found),         cmocka_unit_test(folders_are_found),
+        cmocka_unit_test(others_are_not),          cmocka_unit_test(drafts_are_found),
+        cmocka_unit_test(what_exists_is_no_name),  cmocka_unit_test(names_of_a_folder_are_taken_once),
+        cmocka_unit_test(revisions_must_be_known), cmocka_unit_test(revisions_are_chosen),
     };
     return cmocka_run_group_tests(tests, open_cache, close_cache);
 }

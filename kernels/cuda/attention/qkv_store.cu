@@ -95,8 +95,8 @@ __device__ static inline void keep(uint8_t *to, float x, T, float scale)
 }
 
 /* One warp per head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or
- * uint8_t for codes. */
-template <typename T, typename C>
+ * uint8_t for codes. ROTATED: s.rotated, a constant since the norms after the rotation need more registers. */
+template <typename T, typename C, bool ROTATED>
 __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_constant__ struct store s)
 {
     extern __shared__ float heads[];
@@ -109,7 +109,7 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     for (int d = lane; d < s.dim; d += 32)
         x[d] = to_float(row[d]);
     bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
-    if (!is_v && (s.norm[is_k] != nullptr || s.unit) && !s.rotated)
+    if (!is_v && (s.norm[is_k] != nullptr || s.unit) && !ROTATED)
         norm_head<T>(x, s, t, is_k ? h - s.n_q : h, is_k);
     if (!is_k && s.query_growth != 0)
         factor = 1 + s.query_growth * logf((float)(1 + (s.pos[t] + s.query_shift) / s.query_period));
@@ -120,10 +120,10 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
                                                                                         heads */
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
-    float inverse = s.rotated && !is_v ? inverse_of_rotated(x, s, t) : 0;
+    float inverse = ROTATED && !is_v ? inverse_of_rotated(x, s, t) : 0;
     for (int d = lane; d < s.dim; d += 32) {
         float z = turned(x, s, t, is_v, d);
-        if (s.rotated && !is_v)
+        if (ROTATED && !is_v)
             z = weighed<T>(z * inverse, s, is_k, d);
         T y = from_float<T>(z * factor);
         if (!is_v)
@@ -371,10 +371,11 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             dim3 grid(n_blocks, (unsigned)n), block(32 * HEADS_PER_BLOCK);
             T *rows = (T *)qkv + (size_t)t * n_heads * s.dim;
             if (s.kv_scales != nullptr)
-                launch(q, store_kernel<T, uint8_t>, grid, block, shared, rows, (uint8_t *)k_cache, (uint8_t *)v_cache,
-                       part);
+                launch(q, s.rotated ? store_kernel<T, uint8_t, true> : store_kernel<T, uint8_t, false>, grid, block,
+                       shared, rows, (uint8_t *)k_cache, (uint8_t *)v_cache, part);
             else
-                launch(q, store_kernel<T, T>, grid, block, shared, rows, (T *)k_cache, (T *)v_cache, part);
+                launch(q, s.rotated ? store_kernel<T, T, true> : store_kernel<T, T, false>, grid, block, shared, rows,
+                       (T *)k_cache, (T *)v_cache, part);
         }
     });
 }

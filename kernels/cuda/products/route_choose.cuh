@@ -31,20 +31,20 @@ __device__ static inline int best_of_warp(uint32_t key, int at)
     return (int)__reduce_min_sync(0xffffffffu, key == best ? (uint32_t)at : 0x7fffffffu);
 }
 
-/* The number by which an expert is chosen. most, all: the largest logit and the sum of exp(logit - most), for a
- * softmax. */
-__device__ static inline float score_of(const struct routing &how, float logit, float bias, float most, float all)
-{
-    if (how.corrected)
-        return expf(logit - most) / all + bias;
-    return how.sigmoid && !how.by_logits ? sigmoid(logit) + bias : logit;
-}
-
 /* The divisor of the chosen scores. */
 __device__ static inline float whole_of(const struct routing &how, float chosen, float all)
 {
     return how.normalised ? fmaxf(chosen + 1e-20f, how.least * all) : how.sigmoid ? 1.0f : all;
 }
+
+/* The destination of a token's choice, and the inputs that decide it. */
+struct route_choice {
+    int32_t *expert; /* [n_chosen] */
+    float *share;    /* [n_chosen] */
+    const float *logits;
+    const void *bias; /* added for the choice only; NULL: none */
+    enum dtype bias_type;
+};
 
 /* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 if it is taken or does
  * not exist. PER: experts per lane. */
@@ -52,15 +52,31 @@ template <int PER>
 struct route_keys {
     uint32_t key[PER];
 
-    __device__ void fill(const float *logits, const void *bias, enum dtype bias_type, const struct routing &how,
-                         float most, float all)
+    __device__ void fill(const float *logits, const void *bias, enum dtype bias_type, const struct routing &how)
     {
 #pragma unroll
         for (int j = 0; j < PER; j++) {
             int e = (int)threadIdx.x % 32 + 32 * j;
             key[j] = 0;
             if (e < how.n_experts)
-                key[j] = ordered(score_of(how, logits[e], weight_at(bias, bias_type, e, 0.0f), most, all));
+                key[j] =
+                    ordered(how.sigmoid && !how.by_logits ? sigmoid(logits[e]) + weight_at(bias, bias_type, e, 0.0f)
+                                                          : logits[e]);
+        }
+    }
+    /* Instead of logits the corrected probabilities of their softmax. most, all: the largest logit and the sum of
+     * exp(logit - most). Apart from fill, so that other routers need no more registers. */
+    __device__ void correct(const route_choice &c, const struct routing &how, float most, float all)
+    {
+#pragma unroll 1
+        for (int j = 0; j < PER; j++) {
+            int e = (int)threadIdx.x % 32 + 32 * j;
+            uint32_t to = 0;
+            if (e < how.n_experts)
+                to = ordered(expf(c.logits[e] - most) / all + weight_at(c.bias, c.bias_type, e, 0.0f));
+#pragma unroll
+            for (int i = 0; i < PER; i++)
+                key[i] = i == j ? to : key[i];
         }
     }
     /* The best of the warp's experts, on a tie the lower. */
@@ -129,21 +145,13 @@ struct route_keys {
     }
 };
 
-/* The destination of a token's choice, and the inputs that decide it. */
-struct route_choice {
-    int32_t *expert; /* [n_chosen] */
-    float *share;    /* [n_chosen] */
-    const float *logits;
-    const void *bias; /* added for the choice only; NULL: none */
-    enum dtype bias_type;
-};
-
 template <int PER>
 __device__ static inline void choose_experts(const route_choice &c, const struct routing &how)
 {
     int lane = (int)threadIdx.x % 32;
     float max = -INFINITY, chosen = 0, all = 0;
     route_keys<PER> keys;
+    keys.fill(c.logits, c.bias, c.bias_type, how);
     for (int e = lane; e < how.n_experts; e += 32)
         max = fmaxf(max, c.logits[e]);
     for (int d = 16; d > 0; d /= 2)
@@ -151,7 +159,8 @@ __device__ static inline void choose_experts(const route_choice &c, const struct
     for (int e = lane; e < how.n_experts; e += 32)
         all += how.sigmoid ? c.logits[e] : expf(c.logits[e] - max);
     all = warp_sum(all);
-    keys.fill(c.logits, c.bias, c.bias_type, how, max, all);
+    if (how.corrected)
+        keys.correct(c, how, max, all);
     if (how.n_groups > 1)
         keys.keep_groups(how);
     for (int i = 0; i < how.n_chosen; i++) {

@@ -27,6 +27,7 @@ __device__ static inline void choose_in_lanes(const route_choice &c, const struc
     int lane = (int)threadIdx.x % 32, mine = 0;
     float logit[PER], max = -INFINITY, chosen = 0, all = 0;
     route_keys<PER> keys;
+    keys.fill(c.logits, c.bias, c.bias_type, how);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         logit[j] = lane + 32 * j < how.n_experts ? c.logits[lane + 32 * j] : -INFINITY;
@@ -39,7 +40,8 @@ __device__ static inline void choose_in_lanes(const route_choice &c, const struc
         if (lane + 32 * j < how.n_experts)
             all += how.sigmoid ? logit[j] : expf(logit[j] - max);
     all = warp_sum(all);
-    keys.fill(c.logits, c.bias, c.bias_type, how, max, all);
+    if (how.corrected)
+        keys.correct(c, how, max, all);
     if (how.n_groups > 1)
         keys.keep_groups(how);
     for (int i = 0; i < how.n_chosen; i++) {
