@@ -37,6 +37,7 @@ static int open_cache(void **state)
     (void)state;
     files_make_dir(cache);
     (void)setenv("HF_HUB_CACHE", cache, 1);
+    (void)unsetenv("HUGGINGFACE_HUB_CACHE");
     make_folder(QWEN);
     make_folder(QWEN "/refs");
     make_folder(QWEN "/snapshots");
