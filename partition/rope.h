@@ -17,7 +17,7 @@ enum rope_names {
 struct rope_keys {
     const char *theta;
     double theta_missing;
-    const char *fraction; /* of head_dim that rotates */
+    const char *fraction; /* of head_dim that rotates; NULL: heads rotate as a whole, another fraction is refused */
     double fraction_missing;
     enum rope_names names;
 };

@@ -26,7 +26,7 @@ static void config_apertus(struct model_config *m, const struct config *c)
                                                 .max_positions = 65536,
                                                 .norm_eps = 1e-5f,
                                                 .activation = ACTIVATION_XIELU};
-    static const struct rope_keys rope = {"rope_theta", 12000000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 12000000, NULL, 1, ROPE_NAMES};
     if (json_object_size(json_object_get(c->json, "rope_parameters")) == 0 &&
         json_object_size(json_object_get(c->json, "rope_scaling")) == 0)
         ERR(c->e, ERR_UNSUPPORTED,

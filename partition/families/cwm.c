@@ -19,7 +19,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 21504,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 1e6, NULL, 1, ROPE_NAMES};
     struct config filled = *c;
     json_t *json = json_copy((json_t *)c->json);
     if (!config_has(c, rope_key(c)))

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-const struct rope_keys llama_rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
+const struct rope_keys llama_rope = {"rope_theta", 10000, NULL, 1, ROPE_NAMES};
 
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope)

@@ -12,7 +12,7 @@
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 
-/* "rope_theta", 10000 where it is missing, all of a head. */
+/* "rope_theta", 10000 where it is missing; heads rotate as a whole. */
 extern const struct rope_keys llama_rope;
 
 /* Layers of type "sliding" in "layer_types" have `window`, which is 0 where "sliding_window" must be there; without the

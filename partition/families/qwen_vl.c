@@ -12,13 +12,13 @@ static void config_qwen2_vl(struct model_config *m, const struct config *c)
                                                 .ffn = 29568,
                                                 .max_positions = 32768,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_MROPE_IS_PLAIN};
+    static const struct rope_keys rope = {"rope_theta", 1e6, NULL, 1, ROPE_MROPE_IS_PLAIN};
     llama_read(m, c, &missing, &rope);
     m->qkv_bias = true;
     llama_read_windows(m, c, qwen_window(c), config_int(c, "max_window_layers", 80, 0, CONFIG_MAX_POSITIONS));
 }
 
-static const struct rope_keys rope_qwen3 = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_MROPE_IS_PLAIN};
+static const struct rope_keys rope_qwen3 = {"rope_theta", 500000, NULL, 1, ROPE_MROPE_IS_PLAIN};
 
 static void config_qwen3_vl(struct model_config *m, const struct config *c)
 {
