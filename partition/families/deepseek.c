@@ -91,7 +91,8 @@ static void config_v2(struct model_config *m, const struct config *c)
 
 static void read_layout(struct model_config *m, const struct config *c)
 {
-    m->rope.layout = config_bool(c, "rope_interleave", true) ? ROPE_INTERLEAVED : ROPE_HALF;
+    bool interleaved = config_bool(c, "rope_interleave", !config_is_null(c, "rope_interleave"));
+    m->rope.layout = interleaved ? ROPE_INTERLEAVED : ROPE_HALF;
 }
 
 /* The fields that V3 and GLM-4.7-Flash share. */

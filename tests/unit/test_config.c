@@ -271,6 +271,10 @@ static void defaults_of_youtu(void **state)
     parse(&m,
           "{\"model_type\":\"youtu\",\"rope_interleave\":false,\"tie_word_embeddings\":false,\"q_lora_rank\":null}");
     assert_true(m.rope.layout == ROPE_HALF && !m.tied_head && m.latent.query_rank == 0);
+    expect_same("{\"model_type\":\"youtu\",\"rope_interleave\":null}",
+                "{\"model_type\":\"youtu\",\"rope_interleave\":false}"); /* false, not the class default */
+    expect_same("{\"model_type\":\"kimi_k2\",\"norm_topk_prob\":null}",
+                "{\"model_type\":\"kimi_k2\",\"norm_topk_prob\":false}");
 }
 
 static void defaults_of_gemma(void **state)
