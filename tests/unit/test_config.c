@@ -185,6 +185,9 @@ static void defaults_of_further_kin(void **state)
     parse(&m, "{\"model_type\":\"apertus\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}");
     assert_true(m.qk_norm && !m.gated_mlp && m.activation == ACTIVATION_XIELU && m.activation_trained);
     assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(12e6f, -2.0f / 128) / 2) < 1e-6f);
+    expect_same("{\"model_type\":\"apertus\",\"rope_theta\":1e6}",
+                "{\"model_type\":\"apertus\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+                "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
     parse(&m, "{\"model_type\":\"arcee\",\"mlp_bias\":true}");
     assert_true(!m.qk_norm && !m.gated_mlp && m.mlp_bias && !m.activation_trained && m.head_dim == 80);
     assert_true(m.activation == ACTIVATION_XIELU && m.layer[31].xielu.positive == 1 && m.layer[31].xielu.beta == 0);

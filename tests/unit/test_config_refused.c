@@ -27,7 +27,6 @@ static void refused(void **state)
         {MIXTRAL "\"num_experts_per_tok\":9}", ERR_INPUT, "num_experts_per_tok|9|8 experts"},
         {MIXTRAL "\"num_local_experts\":1024,\"intermediate_size\":4194304}", ERR_UNSUPPORTED, "1024 experts|4194304"},
         {"{\"model_type\":\"smollm3\",\"no_rope_layers\":[1]}", ERR_INPUT, "no_rope_layers|of 1|36"},
-        {"{\"model_type\":\"apertus\",\"rope_theta\":1e6}", ERR_UNSUPPORTED, "rope_parameters|rope_scaling"},
         {"{\"model_type\":\"apertus\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"hidden_act\":\"silu\"}",
          ERR_UNSUPPORTED, "hidden_act|silu|xielu"},
         {"{\"model_type\":\"hunyuan_v1_moe\",\"num_hidden_layers\":2,\"num_experts\":9,\"moe_topk\":[3,2]}",
