@@ -234,6 +234,13 @@ const char *rope_key(const struct config *c)
     return !replaced && config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
 }
 
+bool rope_is_there(const struct config *c)
+{
+    const json_t *old = json_object_get(c->json, "rope_scaling");
+    return config_has(c, "rope_parameters") || (config_has(c, "rope_scaling") && !json_is_object(old)) ||
+           json_object_size(old) > 0;
+}
+
 static bool has_kinds(const struct config *c)
 {
     const json_t *json = json_object_get(c->json, "rope_parameters");

@@ -26,6 +26,9 @@ struct rope_keys {
  * c->e. */
 const char *rope_key(const struct config *c);
 
+/* Does either dictionary say something? An empty "rope_scaling" counts as none, an empty "rope_parameters" as given. */
+bool rope_is_there(const struct config *c);
+
 /* Fill m->rope, half-split, from `rope_parameters` (v5) or `rope_scaling` and the family's keys (v4). Needs
  * m->head_dim and m->max_positions. Failures go to c->e. */
 void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys);

@@ -41,7 +41,7 @@ void llama_read_extended(struct model_config *m, const struct config *c, const s
 {
     struct config filled = *c;
     json_t *json = json_copy((json_t *)c->json);
-    if (!config_has(c, rope_key(c)))
+    if (!rope_is_there(c))
         (void)json_object_set_new(json, "rope_parameters",
                                   json_pack("{s:s, s:f, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "rope_theta",
                                             rope->theta_missing, "factor", factor, "low_freq_factor", 1.0,

@@ -188,6 +188,7 @@ static void defaults_of_further_kin(void **state)
     expect_same("{\"model_type\":\"apertus\",\"rope_theta\":1e6}",
                 "{\"model_type\":\"apertus\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
                 "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
+    expect_same("{\"model_type\":\"apertus\",\"rope_scaling\":{}}", "{\"model_type\":\"apertus\"}");
     parse(&m, "{\"model_type\":\"arcee\",\"mlp_bias\":true}");
     assert_true(!m.qk_norm && !m.gated_mlp && m.mlp_bias && !m.activation_trained && m.head_dim == 80);
     assert_true(m.activation == ACTIVATION_XIELU && m.layer[31].xielu.positive == 1 && m.layer[31].xielu.beta == 0);
