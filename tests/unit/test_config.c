@@ -211,6 +211,9 @@ static void defaults_of_further_kin(void **state)
                    flat);
     parse(&m, vl);
     assert_true(m.n_layers == 2 && m.tied_head);
+    expect_same(
+        "{\"model_type\":\"qwen3_vl\",\"tie_word_embeddings\":true,\"text_config\":{\"tie_word_embeddings\":false}}",
+        "{\"model_type\":\"qwen3_vl\",\"tie_word_embeddings\":false,\"text_config\":{\"tie_word_embeddings\":true}}");
     parse(&m, "{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"mlp_only_layers\":[1]}}");
     assert_true(m.qk_norm && m.layer[0].experts && !m.layer[1].experts && m.experts.routing.normalised);
     parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
