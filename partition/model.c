@@ -98,7 +98,7 @@ int model_context(const struct model_config *m)
 }
 
 /* The language model's part of the config, "text_config", with "dtype" and "tie_word_embeddings" of the outer config if
- * they are missing; flat: without it the whole. The caller frees json. */
+ * they are missing, and a tied head if either says so; flat: without it the whole. The caller frees json. */
 static int open_text_config(struct config *text, const struct config *c, bool flat, char *what, size_t what_bytes)
 {
     static const char *const shared[] = {"dtype", "torch_dtype", "tie_word_embeddings"};
@@ -114,6 +114,8 @@ static int open_text_config(struct config *text, const struct config *c, bool fl
             (void)json_object_set(json, shared[i], json_object_get(c->json, shared[i]));
     if (json == NULL)
         return ERR(c->e, ERR_MEMORY, "%s: out of host memory", what);
+    if (json_is_true(json_object_get(c->json, "tie_word_embeddings")))
+        (void)json_object_set_new(json, "tie_word_embeddings", json_true());
     *text = (struct config){json, what, c->e};
     return 0;
 }

@@ -234,6 +234,13 @@ const char *rope_key(const struct config *c)
     return !replaced && config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
 }
 
+bool rope_is_there(const struct config *c)
+{
+    const json_t *old = json_object_get(c->json, "rope_scaling");
+    return config_has(c, "rope_parameters") || (config_has(c, "rope_scaling") && !json_is_object(old)) ||
+           json_object_size(old) > 0;
+}
+
 static bool has_kinds(const struct config *c)
 {
     const json_t *json = json_object_get(c->json, "rope_parameters");
@@ -252,6 +259,18 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
 
+/* The part of a head that rotates. The classes of most families ignore the key, or fail. */
+static double read_fraction(const struct config *c, const struct config *p, const struct rope_keys *keys)
+{
+    static const char *const key = "partial_rotary_factor";
+    double fraction = config_real(c, keys->fraction != NULL ? keys->fraction : key, keys->fraction_missing, 0, 1);
+    fraction = config_real(p, key, fraction, 0, 1);
+    if (keys->fraction == NULL && fraction < 1)
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is %g, expected 1: heads of this family rotate as a whole", c->what, key,
+            fraction);
+    return fraction;
+}
+
 /* Reads one rotation, half-split, from its dictionary and the keys; *scaled: the extended number of positions, or 0. */
 static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
                           const struct config *p, const struct rope_keys *keys)
@@ -259,9 +278,7 @@ static void read_rotation(struct rope *to, int *scaled, const struct model_confi
     struct scaling s = {.p = *p, .top = c, .max_positions = m->max_positions, .names = keys->names};
     double theta = config_real(c, keys->theta, keys->theta_missing, 2, 1e15);
     s.theta = config_real(p, "rope_theta", theta, 2, 1e15);
-    double fraction = config_real(c, keys->fraction, keys->fraction_missing, 0, 1);
-    fraction = config_real(p, "partial_rotary_factor", fraction, 0, 1);
-    int dims = (int)(m->head_dim * fraction);
+    int dims = (int)(m->head_dim * read_fraction(c, p, keys));
     if (dims < 2 || dims % 2 != 0 || dims > 2 * ROPE_MAX_PAIRS) {
         ERR(c->e, ERR_INPUT, "%s: %d of the %d dimensions of a head are rotated, expected an even number in [2, %d]",
             c->what, dims, m->head_dim, 2 * ROPE_MAX_PAIRS);

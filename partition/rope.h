@@ -17,7 +17,7 @@ enum rope_names {
 struct rope_keys {
     const char *theta;
     double theta_missing;
-    const char *fraction; /* of head_dim that rotates */
+    const char *fraction; /* of head_dim that rotates; NULL: heads rotate as a whole, another fraction is refused */
     double fraction_missing;
     enum rope_names names;
 };
@@ -25,6 +25,9 @@ struct rope_keys {
 /* The key of the dictionary: transformers gives "rope_scaling" precedence, unless it is empty. A failure goes to
  * c->e. */
 const char *rope_key(const struct config *c);
+
+/* Does either dictionary say something? An empty "rope_scaling" counts as none, an empty "rope_parameters" as given. */
+bool rope_is_there(const struct config *c);
 
 /* Fill m->rope, half-split, from `rope_parameters` (v5) or `rope_scaling` and the family's keys (v4). Needs
  * m->head_dim and m->max_positions. Failures go to c->e. */

@@ -80,13 +80,22 @@ static bool is_there(const struct tensor_names *n, char *name, size_t bytes)
            checkpoint_find(n->c, name) >= 0;
 }
 
+/* Two forms may have the same names, and the experts' matrices transposed in one of them. */
+static bool lies_so(const struct tensor_names *n, const struct weight_source *source, const char *name)
+{
+    int tensor = checkpoint_find(n->c, name);
+    if (tensor < 0 || source->id != WEIGHT_EXPERTS_OUT || n->c->tensor[tensor].n_dims != 3)
+        return true;
+    return n->c->tensor[tensor].shape[source->in_out ? 2 : 1] == n->m->hidden;
+}
+
 static bool in_any_layer(const struct tensor_names *n, const struct weight_source *source)
 {
     for (int layer = 0; layer < n->m->n_layers; layer++) {
         char name[128];
         file_name(n->family, &n->prefixes, source->name, in_checkpoint(n, (struct tensor_place){layer, 0}), name,
                   sizeof name);
-        if (is_there(n, name, sizeof name))
+        if (is_there(n, name, sizeof name) && lies_so(n, source, name))
             return true;
     }
     return false;

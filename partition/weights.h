@@ -115,7 +115,7 @@ struct weight_source {
     const char *name; /* without the prefix; %d stands for the layer, a second %d for the expert */
     bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
     int form; /* 0: in every checkpoint; 1, 2, ..: in checkpoints of this form, which is the one whose first line is
-                 present */
+                 present; where that is WEIGHT_EXPERTS_OUT in one tensor, its shape must fit, too */
 };
 
 /* The order of columns of a quantised matrix whose inputs are not in the order of their groups: a rank sorts them by

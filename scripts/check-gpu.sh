@@ -148,8 +148,8 @@ check_start() {
     expect "start by uuid" 0 '^lockstep: +0  .* [0-9A-Fa-f:]+\.0 ' $(story 1 CUDA_VISIBLE_DEVICES="$uuid")
     expect "start of two on one GPU" 7 'ranks 0 and 1 have the same GPU .*CUDA_VISIBLE_DEVICES being "0" and "0"' \
         $(story 2 CUDA_VISIBLE_DEVICES=0)
-    echo '{"model_type":"llama","vocab_size":64,"hidden_size":1024,"intermediate_size":64,"num_hidden_layers":1,' \
-        '"num_attention_heads":2,"head_dim":768,"partial_rotary_factor":0.5,"torch_dtype":"bfloat16"}' >"$logs/heads.json"
+    echo '{"model_type":"glm","vocab_size":64,"hidden_size":1024,"intermediate_size":64,"num_hidden_layers":1,' \
+        '"num_attention_heads":2,"head_dim":768,"torch_dtype":"bfloat16"}' >"$logs/heads.json"
     expect "start with heads that are too large" 4 'head_dim 768: attention on cuda takes up to 576' mpirun -n 1 \
         "$build/lockstep" bench --device cuda --config "$logs/heads.json" --load-format dummy --n-prompt 0 --n-gen 4
     for n in $ranks; do

@@ -26,12 +26,8 @@ static void config_apertus(struct model_config *m, const struct config *c)
                                                 .max_positions = 65536,
                                                 .norm_eps = 1e-5f,
                                                 .activation = ACTIVATION_XIELU};
-    static const struct rope_keys rope = {"rope_theta", 12000000, "partial_rotary_factor", 1, ROPE_NAMES};
-    if (json_object_size(json_object_get(c->json, "rope_parameters")) == 0 &&
-        json_object_size(json_object_get(c->json, "rope_scaling")) == 0)
-        ERR(c->e, ERR_UNSUPPORTED,
-            "%s: neither \"rope_parameters\" nor \"rope_scaling\" says how the rotation is scaled", c->what);
-    llama_read(m, c, &missing, &rope);
+    static const struct rope_keys rope = {"rope_theta", 12000000, NULL, 1, ROPE_NAMES};
+    llama_read_extended(m, c, &missing, &rope, 8);
     m->qk_norm = true;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     read_activation(m, c, "xielu", (struct xielu){0.8f, 0.8f, 0.5f, -1e-6f});

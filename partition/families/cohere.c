@@ -20,7 +20,7 @@ static void read_cohere(struct model_config *m, const struct config *c, const st
 
 static void config_cohere(struct model_config *m, const struct config *c)
 {
-    static const struct rope_keys rope = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 500000, NULL, 1, ROPE_NAMES};
     read_cohere(m, c, &rope);
     m->qk_norm = m->qk_norm_each = config_bool(c, "use_qk_norm", false);
 }

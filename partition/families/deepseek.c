@@ -20,7 +20,7 @@ struct defaults {
 /* The only head of the cache: the latent, followed by the rotated key. */
 static void read_latent(struct model_config *m, const struct config *c, const struct model_latent *missing)
 {
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 10000, NULL, 1, ROPE_NAMES};
     struct model_latent *l = &m->latent;
     l->rank = config_int(c, "kv_lora_rank", missing->rank, 1, CONFIG_MAX_HEAD_DIM);
     l->query_rank =
@@ -33,9 +33,6 @@ static void read_latent(struct model_config *m, const struct config *c, const st
     m->n_kv_heads = 1;
     m->head_dim = l->rotated;
     rope_read(m, c, &rope);
-    if (c->e->code == ERR_NONE && m->rope.dims != l->rotated)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: %d of the %d dimensions of \"qk_rope_head_dim\" are rotated, expected all",
-            c->what, m->rope.dims, l->rotated);
     m->head_dim = l->rank + l->rotated;
     m->attention_scale = (float)(rope_score_factor(c) / sqrt(l->key + l->rotated));
 }
@@ -94,7 +91,8 @@ static void config_v2(struct model_config *m, const struct config *c)
 
 static void read_layout(struct model_config *m, const struct config *c)
 {
-    m->rope.layout = config_bool(c, "rope_interleave", true) ? ROPE_INTERLEAVED : ROPE_HALF;
+    bool interleaved = config_bool(c, "rope_interleave", !config_is_null(c, "rope_interleave"));
+    m->rope.layout = interleaved ? ROPE_INTERLEAVED : ROPE_HALF;
 }
 
 /* The fields that V3 and GLM-4.7-Flash share. */

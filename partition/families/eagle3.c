@@ -56,11 +56,12 @@ static void read_layer(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {
         .n_layers = 1, .hidden = 4096, .n_heads = 32, .vocab = 128256, .ffn = 14336, .max_positions = 2048};
+    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
     const char *type = json_get_string(c->json, "model_type", "llama", c->what, c->e);
     if (strcmp(type, "llama") != 0 && strcmp(type, "qwen3") != 0)
         ERR(c->e, ERR_UNSUPPORTED, "%s: \"model_type\" is \"%.60s\", expected a layer of llama or qwen3", c->what,
             type);
-    llama_read(m, c, &missing, &llama_rope);
+    llama_read(m, c, &missing, &rope);
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     m->mlp_bias = config_bool(c, "mlp_bias", false);
     m->qk_norm = strcmp(type, "qwen3") == 0;

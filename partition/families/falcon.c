@@ -26,7 +26,7 @@ static void read_residual(struct model_config *m, const struct config *c, bool n
 static void config(struct model_config *m, const struct config *c)
 {
     static const struct model_config missing = {.n_layers = 32, .hidden = 4544, .n_heads = 71, .vocab = 65024};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 10000, NULL, 1, ROPE_NAMES};
     bool new_architecture = config_bool(c, "new_decoder_architecture", false);
     config_sizes(m, c, &missing);
     config_divide_heads(m, c);

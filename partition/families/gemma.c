@@ -84,8 +84,8 @@ static void config_gemma3(struct model_config *m, const struct config *c)
                                                 .vocab = 262208,
                                                 .ffn = 9216,
                                                 .max_positions = 131072};
-    static const struct rope_keys far = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_NAMES};
-    static const struct rope_keys near = {"rope_local_base_freq", 1e4, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys far = {"rope_theta", 1e6, NULL, 1, ROPE_NAMES};
+    static const struct rope_keys near = {"rope_local_base_freq", 1e4, NULL, 1, ROPE_NAMES};
     read_gemma(m, c, &missing);
     read_later(m, c, 0, 0);
     m->qk_norm = true;

@@ -42,7 +42,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 2880,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 150000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 150000, NULL, 1, ROPE_NAMES};
     struct config filled = with_rope(c);
     llama_read(m, &filled, &missing, &rope);
     json_decref((json_t *)filled.json);

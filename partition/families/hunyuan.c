@@ -11,7 +11,7 @@ static void read_hunyuan(struct model_config *m, const struct config *c)
                                                 .ffn = 11008,
                                                 .max_positions = 2048,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_DYNAMIC_BY_ALPHA};
+    static const struct rope_keys rope = {"rope_theta", 10000, NULL, 1, ROPE_DYNAMIC_BY_ALPHA};
     llama_read(m, c, &missing, &rope);
     m->qk_norm = m->qk_norm_rotated = true;
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-const struct rope_keys llama_rope = {"rope_theta", 10000, "partial_rotary_factor", 1, ROPE_NAMES};
+const struct rope_keys llama_rope = {"rope_theta", 10000, NULL, 1, ROPE_NAMES};
 
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope)
@@ -34,6 +34,21 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
     m->attention_scale = (float)(1 / sqrt(m->head_dim));
     if (rope != NULL)
         rope_read(m, c, rope);
+}
+
+void llama_read_extended(struct model_config *m, const struct config *c, const struct model_config *missing,
+                         const struct rope_keys *rope, double factor)
+{
+    struct config filled = *c;
+    json_t *json = json_copy((json_t *)c->json);
+    if (!rope_is_there(c))
+        (void)json_object_set_new(json, "rope_parameters",
+                                  json_pack("{s:s, s:f, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "rope_theta",
+                                            rope->theta_missing, "factor", factor, "low_freq_factor", 1.0,
+                                            "high_freq_factor", 4.0, "original_max_position_embeddings", 8192));
+    filled.json = json;
+    llama_read(m, &filled, missing, rope);
+    json_decref(json);
 }
 
 bool llama_read_kinds(const struct model_config *m, const struct config *c, const char *kind, bool *full)

@@ -12,7 +12,12 @@
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 
-/* "rope_theta", 10000 where it is missing, all of a head. */
+/* The same for classes whose rotation, where the config says nothing of its scaling, is llama3 by `factor` from 8192
+ * positions, with the default of theta whatever "rope_theta" says. */
+void llama_read_extended(struct model_config *m, const struct config *c, const struct model_config *missing,
+                         const struct rope_keys *rope, double factor);
+
+/* "rope_theta", 10000 where it is missing; heads rotate as a whole. */
 extern const struct rope_keys llama_rope;
 
 /* Layers of type "sliding" in "layer_types" have `window`, which is 0 where "sliding_window" must be there; without the

@@ -76,7 +76,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .ffn = 16384,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 500000, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->rope.layout = ROPE_INTERLEAVED;
     m->ffn = config_int(c, "intermediate_size_mlp", missing.ffn, 1, CONFIG_MAX_FFN);

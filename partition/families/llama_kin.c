@@ -30,7 +30,7 @@ static void config_ernie(struct model_config *m, const struct config *c)
                                                 .ffn = 3072,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 500000, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->rope.layout = ROPE_INTERLEAVED;
     m->qkv_bias = m->out_bias = m->mlp_bias = config_bool(c, "use_bias", false); /* the head has none */
@@ -85,7 +85,7 @@ static void config_helium(struct model_config *m, const struct config *c)
                                                 .ffn = 7040,
                                                 .max_positions = 4096,
                                                 .norm_eps = 1e-8f};
-    static const struct rope_keys rope = {"rope_theta", 100000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 100000, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->rope.layout = ROPE_INTERLEAVED;
     m->norm = NORM_RMS_ONCE;

@@ -33,7 +33,7 @@ static void config_ministral3(struct model_config *m, const struct config *c)
                                                 .norm_eps = 1e-5f};
     struct config filled = *c;
     json_t *json = json_copy((json_t *)c->json);
-    if (!config_has(c, rope_key(c)))
+    if (!rope_is_there(c))
         (void)json_object_set_new(json, "rope_parameters", default_rope());
     filled.json = json;
     llama_read(m, &filled, &missing, &llama_rope);

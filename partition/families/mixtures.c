@@ -16,7 +16,7 @@ void mixture_read(struct model_config *m, const struct config *c, const struct m
     r->n_chosen = read_count(c, "num_experts_per_tok", r->n_chosen, CONFIG_MAX_EXPERTS);
     r->n_groups = config_int(c, "n_group", r->n_groups, 1, ROUTING_MAX_GROUPS);
     r->n_kept = config_int(c, "topk_group", r->n_kept, 1, ROUTING_MAX_GROUPS);
-    r->normalised = config_bool(c, "norm_topk_prob", r->normalised);
+    r->normalised = config_bool(c, "norm_topk_prob", r->normalised && !config_is_null(c, "norm_topk_prob"));
     r->scale = (float)config_real(c, "routed_scaling_factor", r->scale, 0, 1e6);
     m->experts.router_bias = r->sigmoid;
     m->experts.ffn = config_int(c, "moe_intermediate_size", missing->ffn, 1, CONFIG_MAX_FFN / 16);

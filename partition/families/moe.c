@@ -20,7 +20,7 @@ static void config_mixtral(struct model_config *m, const struct config *c)
                                                 .ffn = 14336,
                                                 .max_positions = 131072,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 1e6, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     llama_read_routing(m, c, 8, 1, 2, true);
     m->experts.ffn = m->ffn;

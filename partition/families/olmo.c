@@ -38,7 +38,7 @@ static void config_olmo2(struct model_config *m, const struct config *c)
 
 static void config_olmo3(struct model_config *m, const struct config *c)
 {
-    static const struct rope_keys rope = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 500000, NULL, 1, ROPE_NAMES};
     read_later(m, c);
     rope_read_kinds(m, c, &rope, &rope);
     llama_read_pattern(m, c, 4096, 4);

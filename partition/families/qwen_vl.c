@@ -12,13 +12,13 @@ static void config_qwen2_vl(struct model_config *m, const struct config *c)
                                                 .ffn = 29568,
                                                 .max_positions = 32768,
                                                 .norm_eps = 1e-5f};
-    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_MROPE_IS_PLAIN};
+    static const struct rope_keys rope = {"rope_theta", 1e6, NULL, 1, ROPE_MROPE_IS_PLAIN};
     llama_read(m, c, &missing, &rope);
     m->qkv_bias = true;
     llama_read_windows(m, c, qwen_window(c), config_int(c, "max_window_layers", 80, 0, CONFIG_MAX_POSITIONS));
 }
 
-static const struct rope_keys rope_qwen3 = {"rope_theta", 500000, "partial_rotary_factor", 1, ROPE_MROPE_IS_PLAIN};
+static const struct rope_keys rope_qwen3 = {"rope_theta", 500000, NULL, 1, ROPE_MROPE_IS_PLAIN};
 
 static void config_qwen3_vl(struct model_config *m, const struct config *c)
 {
@@ -52,6 +52,9 @@ static void config_qwen3_vl_moe(struct model_config *m, const struct config *c)
     qwen_read_experts(m, c);
 }
 
+/* Forms of the experts' matrices, told apart by their shapes: as published, and as transformers 5 saves them again. */
+enum { EXPERTS_PUBLISHED = 1, EXPERTS_SAVED };
+
 static const struct weight_source moe_source[] = {
     LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
@@ -60,8 +63,10 @@ static const struct weight_source moe_source[] = {
     LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     LLAMA_MLP,
-    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", true, 0},
-    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", true, 0},
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", true, EXPERTS_PUBLISHED},
+    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", true, EXPERTS_PUBLISHED},
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_SAVED},
+    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", false, EXPERTS_SAVED},
     {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.gate.weight", false, 0},
     {0},
 };

@@ -32,7 +32,7 @@ static void config(struct model_config *m, const struct config *c)
                                                 .vocab = 128256,
                                                 .ffn = 11008,
                                                 .max_positions = 32768};
-    static const struct rope_keys rope = {"rope_theta", 2e6, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 2e6, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->qkv_bias = m->out_bias = config_bool(c, "attention_bias", false);
     m->mlp_bias = config_bool(c, "mlp_bias", false);

@@ -2,11 +2,8 @@
 #include "partition/families/mixtures.h"
 
 /* Keys of the kin that the class ignores, or cannot compute. */
-static void refuse_kin(const struct model_config *m, const struct config *c)
+static void refuse_kin(const struct config *c)
 {
-    if (c->e->code == ERR_NONE && m->rope.dims != m->head_dim)
-        ERR(c->e, ERR_UNSUPPORTED, "%s: %d of the %d dimensions of a head are rotated, expected all", c->what,
-            m->rope.dims, m->head_dim);
     if (config_int(c, "first_k_dense_replace", 0, 0, MODEL_MAX_LAYERS) != 0)
         ERR(c->e, ERR_UNSUPPORTED, "%s: \"first_k_dense_replace\" is not 0, which is not implemented for solar_open",
             c->what);
@@ -34,13 +31,13 @@ static void config(struct model_config *m, const struct config *c)
                                                                 .scale = 1},
                                                     .ffn = 1280,
                                                     .n_shared = 1};
-    static const struct rope_keys rope = {"rope_theta", 1e6, "partial_rotary_factor", 1, ROPE_NAMES};
+    static const struct rope_keys rope = {"rope_theta", 1e6, NULL, 1, ROPE_NAMES};
     llama_read(m, c, &missing, &rope);
     m->qkv_bias = config_bool(c, "attention_bias", false);
     mixture_read(m, c, &experts);
     for (int i = 0; i < m->n_layers; i++)
         m->layer[i].experts = true;
-    refuse_kin(m, c);
+    refuse_kin(c);
 }
 
 const struct family family_solar_open = {"solar_open",   "SolarOpenFor", "model.",      config,

@@ -68,7 +68,7 @@ def case(name, family, prompt, cfg, dtype="f32", **opt):
     length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as in transformers 5's
     memory; coarse = few different values in matrices, and fitted routers; head = also write the tied head; loud = gain of gpt-oss' experts,
     so that they clamp; sharp = gain of the final norm;
-    wrap = (model_type, prefix): also written as the language model of a multimodal folder;
+    wrap = (model_type, prefix, ...): also written as the language model of a multimodal folder;
     alt = config changes that must change the logits; cachediff = the cached run computes another function."""
     CASES.append((name, family, prompt, full(family, dict(dict(L=2), **cfg)), dtype, opt))
 
@@ -497,6 +497,10 @@ case("qwen3vl-moe-f16", "qwen3_moe", 15, dict(V=101, H=28, A=7, K=7, D=8, F=41, 
      moe_intermediate_size=19, tie=True, **rope(theta=5e5, mrope_section=[2, 1, 1], mrope_interleaved=True)), "f16", together=True,
      wrap=("qwen3_vl_moe", "model.language_model."))
 
+case("qwen3vl-moe-saved-bf16", "qwen3_moe", 13, dict(V=97, H=24, A=5, K=1, D=8, F=41, L=1, norm_topk_prob=True, num_experts=3, num_experts_per_tok=2,
+     moe_intermediate_size=13, **rope(theta=5e5, mrope_section=[2, 1, 1], mrope_interleaved=True)), "bf16", together=True,
+     wrap=("qwen3_vl_moe", "model.language_model.", False))
+
 # Mixtures have two rows of the hidden size for each of an H200's 132 multiprocessors, and 64 columns of an expert for each
 # rank: all run on one rank, those with 128 columns on two.
 MANY, FITS = dict(V=67, H=320, A=2, K=1, D=64, F=64), dict(coarse=True, others=3, gap=0.08)
@@ -630,24 +634,25 @@ def dist(a, b):
 
 VISION = dict(hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 
-def wrapped_qwen(sd, cfg, kind, prefix):
-    """prefix "model.": as Qwen2.5-VL was published, with everything in one dictionary and the encoder's names beside."""
+def wrapped_qwen(sd, cfg, kind, prefix, published=True):
+    """prefix "model.": as Qwen2.5-VL was published, with everything in one dictionary and the encoder's names beside.
+    published: Qwen3-VL's experts are transposed; transformers 5 saves them as other models' are."""
     sd[("model." if prefix != "model." else "") + "visual.merger." + ("ln_q" if kind == "qwen2_5_vl" else "norm") + ".weight"] = torch.ones(8)
     cfg["model_type"] = kind + "_text"
     whole = {k: cfg.pop(k) for k in ("dtype", "torch_dtype", "architectures") if k in cfg}
     whole.update(model_type=kind, tie_word_embeddings=cfg["tie_word_embeddings"], architectures=[
         {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe"}[kind] + "ForConditionalGeneration"],
         vision_config=dict(depth=1, hidden_size=8, out_hidden_size=8, num_heads=2, intermediate_size=16))
-    if kind == "qwen3_vl_moe":  # both matrices transposed
+    if kind == "qwen3_vl_moe" and published:  # both matrices
         sd = {k: v.transpose(1, 2) if ".experts." in k else v for k, v in sd.items()}
     return sd, dict(cfg, **whole) if prefix == "model." else dict(whole, text_config=cfg)
 
-def wrapped(sd, cfg, kind, prefix):
+def wrapped(sd, cfg, kind, prefix, *form):
     """The same as the language model of a multimodal folder, with one further tensor of the latter."""
     head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
     sd = {(head + k if k.startswith("lm_head") else prefix + k.removeprefix("model.")): v for k, v in sd.items()}
     if kind.startswith("qwen"):
-        return wrapped_qwen(sd, cfg, kind, prefix)
+        return wrapped_qwen(sd, cfg, kind, prefix, *form)
     tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight",
              "llama4": "vision_model.layernorm_pre.weight"}[kind]
     sd[tower if head else "model." + tower] = torch.ones(8)

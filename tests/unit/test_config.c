@@ -185,6 +185,10 @@ static void defaults_of_further_kin(void **state)
     parse(&m, "{\"model_type\":\"apertus\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}");
     assert_true(m.qk_norm && !m.gated_mlp && m.activation == ACTIVATION_XIELU && m.activation_trained);
     assert_true(m.norm_eps == 1e-5f && fabsf(m.rope.inv_freq[1] - powf(12e6f, -2.0f / 128) / 2) < 1e-6f);
+    expect_same("{\"model_type\":\"apertus\",\"rope_theta\":1e6}",
+                "{\"model_type\":\"apertus\",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+                "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}");
+    expect_same("{\"model_type\":\"apertus\",\"rope_scaling\":{}}", "{\"model_type\":\"apertus\"}");
     parse(&m, "{\"model_type\":\"arcee\",\"mlp_bias\":true}");
     assert_true(!m.qk_norm && !m.gated_mlp && m.mlp_bias && !m.activation_trained && m.head_dim == 80);
     assert_true(m.activation == ACTIVATION_XIELU && m.layer[31].xielu.positive == 1 && m.layer[31].xielu.beta == 0);
@@ -207,6 +211,9 @@ static void defaults_of_further_kin(void **state)
                    flat);
     parse(&m, vl);
     assert_true(m.n_layers == 2 && m.tied_head);
+    expect_same(
+        "{\"model_type\":\"qwen3_vl\",\"tie_word_embeddings\":true,\"text_config\":{\"tie_word_embeddings\":false}}",
+        "{\"model_type\":\"qwen3_vl\",\"tie_word_embeddings\":false,\"text_config\":{\"tie_word_embeddings\":true}}");
     parse(&m, "{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"mlp_only_layers\":[1]}}");
     assert_true(m.qk_norm && m.layer[0].experts && !m.layer[1].experts && m.experts.routing.normalised);
     parse(&m, "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":9,"
@@ -271,6 +278,10 @@ static void defaults_of_youtu(void **state)
     parse(&m,
           "{\"model_type\":\"youtu\",\"rope_interleave\":false,\"tie_word_embeddings\":false,\"q_lora_rank\":null}");
     assert_true(m.rope.layout == ROPE_HALF && !m.tied_head && m.latent.query_rank == 0);
+    expect_same("{\"model_type\":\"youtu\",\"rope_interleave\":null}",
+                "{\"model_type\":\"youtu\",\"rope_interleave\":false}"); /* false, not the class default */
+    expect_same("{\"model_type\":\"kimi_k2\",\"norm_topk_prob\":null}",
+                "{\"model_type\":\"kimi_k2\",\"norm_topk_prob\":false}");
 }
 
 static void defaults_of_gemma(void **state)
