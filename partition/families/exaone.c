@@ -78,12 +78,7 @@ enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
 
 static const struct weight_source source[] = {
     LLAMA_AROUND,
-    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    LLAMA_QKV,
-    LLAMA_HEAD_NORMS,
-    LLAMA_OUT,
-    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
-    LLAMA_MLP,
+    LLAMA_LAYER,
     LLAMA_SHARED_EXPERTS,
     {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.e_score_correction_bias", false, EXPERTS_APART},
     {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, EXPERTS_TOGETHER},

@@ -72,6 +72,14 @@ void qwen_read_experts(struct model_config *m, const struct config *c);
     {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},     \
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},  \
     {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
+/* All of a layer whose attention, with norms of q and k, and gated MLP have a norm before them. */
+#define LLAMA_LAYER                                                                                 \
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},                   \
+    LLAMA_QKV,                                                                                      \
+    LLAMA_HEAD_NORMS,                                                                               \
+    LLAMA_OUT,                                                                                      \
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},           \
+    LLAMA_MLP
 /* A layer that predicts further tokens (DeepSeek-V3, GLM-4.5): the tensors that other layers do not have. Its copies of
  * the model's embedding and head are not read. */
 #define LLAMA_PREDICTING                                                  \

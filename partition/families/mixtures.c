@@ -55,12 +55,7 @@ enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
 /* clang-format off */
 const struct weight_source mixture_source[] = {
     LLAMA_AROUND,
-    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    LLAMA_QKV,
-    LLAMA_HEAD_NORMS,
-    LLAMA_OUT,
-    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
-    LLAMA_MLP,
+    LLAMA_LAYER,
     LLAMA_SHARED_EXPERTS,
     LLAMA_CORRECTION,
     LLAMA_PREDICTING,

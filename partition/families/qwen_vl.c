@@ -57,12 +57,7 @@ enum { EXPERTS_PUBLISHED = 1, EXPERTS_SAVED };
 
 static const struct weight_source moe_source[] = {
     LLAMA_AROUND,
-    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
-    LLAMA_QKV,
-    LLAMA_HEAD_NORMS,
-    LLAMA_OUT,
-    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
-    LLAMA_MLP,
+    LLAMA_LAYER,
     {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", true, EXPERTS_PUBLISHED},
     {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", true, EXPERTS_PUBLISHED},
     {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_SAVED},
