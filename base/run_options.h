@@ -15,8 +15,8 @@ enum speculative_choice { SPECULATIVE_AUTO, SPECULATIVE_ALWAYS, SPECULATIVE_OFF 
 /* Strings are borrowed from argv or the environment. Numbers that were not given are negative unless said. */
 struct run_options {
     const char *model;       /* the folder, after run_find_model */
-    const char *revision;    /* of such a repository; NULL: main */
-    const char *model_name;  /* of a repository in the Hub's cache; NULL: the folder's name */
+    const char *revision;    /* of a repository in the Hub's cache; NULL: main */
+    const char *model_name;  /* of such a repository; NULL: the folder's name */
     int64_t tensor_parallel; /* ranks that share a model; -1: all */
     bool expert_parallel;    /* ranks hold whole experts */
     int64_t device, threads;

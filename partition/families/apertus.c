@@ -50,25 +50,33 @@ static void config_arcee(struct model_config *m, const struct config *c)
     read_activation(m, c, "relu2", (struct xielu){1, 0, 0, 0});
 }
 
-#define UNGATED_MLP                                                               \
-    {WEIGHT_MLP_IN, PART_WHOLE, "layers.%d.mlp.up_proj.weight", false, 0},        \
-        {WEIGHT_MLP_IN_BIAS, PART_WHOLE, "layers.%d.mlp.up_proj.bias", false, 0}, \
-        {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0}, \
-    {                                                                             \
-        WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0 \
-    }
+/* clang-format off */
+#define UNGATED_MLP                                                           \
+    {WEIGHT_MLP_IN, PART_WHOLE, "layers.%d.mlp.up_proj.weight", false, 0},    \
+    {WEIGHT_MLP_IN_BIAS, PART_WHOLE, "layers.%d.mlp.up_proj.bias", false, 0}, \
+    {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0}, \
+    {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
 
 static const struct weight_source source_apertus[] = {
-    LLAMA_AROUND, {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.attention_layernorm.weight", false, 0},
-    LLAMA_QKV,    LLAMA_HEAD_NORMS,
-    LLAMA_OUT,    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.feedforward_layernorm.weight", false, 0},
-    UNGATED_MLP,  {0},
-};
-static const struct weight_source source_arcee[] = {
-    LLAMA_AROUND, {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},         LLAMA_QKV,
-    LLAMA_OUT,    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0}, UNGATED_MLP,
+    LLAMA_AROUND,
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.attention_layernorm.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_HEAD_NORMS,
+    LLAMA_OUT,
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.feedforward_layernorm.weight", false, 0},
+    UNGATED_MLP,
     {0},
 };
+static const struct weight_source source_arcee[] = {
+    LLAMA_AROUND,
+    {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
+    LLAMA_QKV,
+    LLAMA_OUT,
+    {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
+    UNGATED_MLP,
+    {0},
+};
+/* clang-format on */
 static const char *const ignored_apertus[] = {".rotary_emb.inv_freq", ".mlp.act_fn.", NULL}; /* partition/xielu.c */
 
 const struct family family_apertus = {"apertus",      "ApertusFor",  "model.",        config_apertus,
